@@ -141,14 +141,10 @@ def _common_end(one: Stack, other: Stack) -> int:
 # --- blame
 
 GREW = 0.01
-"""Less is not growth, but noise between two start-ups of the same code."""
+"""A smaller growth, as a share, is noise between two start-ups of the same code."""
 _UNSTEADY = 0.2
 """Standard deviation of the cost of servers and frameworks around the same code, as a share. How many requests a server
 reads at once changes with everything it does."""
-_AT_MOST_EVEN = 1.3
-"""A slower machine or colder caches may slow the whole program by this factor. Used if the rest has few samples."""
-_FEW = 20
-"""With fewer samples, nobody can tell whether the rest of the program grew."""
 _MOST = 0.85
 """Share of a function's growth from which its calls are the cause."""
 _AROUND = 0.6
@@ -161,8 +157,6 @@ cost it time. In 6 of 38 slower libraries an unchanged caller had grown by up to
 _IN_EACH = 0.25
 """Share of a growth that each look must show. A profiler that had to wait for its core takes many samples at once
 afterwards. Then a single moment may be a tenth of all samples."""
-_ITSELF = 0.8
-"""If a function's own code has this share of the growth, each look must show the growth there."""
 _NEW = 0.2
 """A function that cost less than this share before is new here."""
 
@@ -174,9 +168,9 @@ class FunctionGrowth:
     frame: Frame
     """Its line is the one in the new version, if the function is still there."""
     growth_s: float
-    """CPU seconds per request that it added beneath this caller, without moved work; negative if it saved time."""
+    """CPU seconds per request that it added, without work that other functions did before; negative for savings."""
     share: float
-    """Its part in the whole growth, from −1.0 to 1.0."""
+    """`growth_s` ÷ the whole growth, from −1.0 to 1.0."""
     base_s: float
     """CPU seconds per request before, with the functions that it calls."""
     now_s: float
@@ -197,7 +191,10 @@ class _Search:
     def __init__(
         self, works: Sequence[Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """`sample_s` is the cost of a sample, before and after; `around` are server's and framework's packages."""
+        """`sample_s` is the cost of a sample, before and after. `around` are the server's and framework's packages.
+
+        A part of the program that grew by less than `least_s` is no cause.
+        """
         self._whole = [(work, -1) for work in works]
         self._whole_s = _sums(self._whole)
         self._sample_s = sample_s
@@ -219,11 +216,12 @@ class _Search:
         return kept
 
     def _clarity(self, cause: _Cause, kept: Sequence[_Cause]) -> float:
-        """Returns by how many standard deviations a cause grew more than everything that is not explained yet."""
+        """Returns by how many standard deviations a cause grew more than the program without `kept` and this cause."""
         others_before_s, others_after_s = _sums(self._without([*kept, cause]))
         even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
-        if others_before_s < _FEW * self._sample_s[0]:
-            even = min(even, _AT_MOST_EVEN)
+        if others_before_s < 20 * self._sample_s[0]:
+            # Too few samples. A slower machine or colder caches may slow the whole program by this factor.
+            even = min(even, 1.3)
         _, parts = cause
         before_s, after_s = _sums(parts)
         return (after_s - even * before_s) / self._spread_s(parts)
@@ -283,7 +281,7 @@ class _Search:
             yield place, parts
 
     def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
-        """Returns the outermost function beneath with most of the growth; None if the growth is shared."""
+        """Returns the outermost function further in that has most of the growth; None if several share it."""
         beneath: dict[Frame, list[_Part]] = defaultdict(list)
         for work, at in parts:
             for place in dict.fromkeys(work.path[at + 1 :]):
@@ -296,7 +294,7 @@ class _Search:
         return max(holders, key=lambda holder: (sum(_sums(holder[1])), -holder[1][0][1]), default=None)
 
     def _risen(self, parts: Sequence[_Part]) -> float:
-        """Returns the growth without savings, which would hide it: functions that clearly cost less do not count."""
+        """Returns the growth without functions that clearly cost less now, because their savings would hide it."""
         by_leaf: dict[Frame | None, list[_Part]] = defaultdict(list)
         for work, at in parts:
             by_leaf[work.path[-1] if work.path else None].append((work, at))
@@ -304,7 +302,7 @@ class _Search:
         return _rise(parts) - sum(saved_s)
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
-        """Returns whether a function can be the cause of a growth that is spread over its calls."""
+        """Returns whether a function can be the cause, although its growth is spread over its calls."""
         before_s = _sums(parts)[0]
         return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
 
@@ -319,9 +317,9 @@ def growth(
 ) -> tuple[FunctionGrowth, ...]:
     """Returns the functions to blame for the growth of CPU time per request, the largest first; then the savings.
 
-    Returns nothing if CPU time per request did not grow, or no function stands out of the noise. In torn stacks only
-    the project's innermost function is trusted. For the roots see `place_of`. `looks` are the pairs of profiles in both
-    sums: each pair must show every returned function.
+    Empty if CPU time per request did not grow, or no function stands out of the noise. In torn stacks only the
+    project's innermost function is trusted. For the roots see `place_of`. `base` and `now` are the sums of `looks`, old
+    and new: each look must show every returned function.
     """
     whole_s, noise_s = now.cost - base.cost, 0.0
     if not (base.samples and now.samples):
@@ -358,14 +356,15 @@ def growth(
 
 
 def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause]:
-    """Leaves out functions that call the greatest cause and grew by less than this."""
+    """Leaves out functions that call the greatest cause, and grew by less than `least_s`."""
     greatest = max((parts for _, parts in causes), key=_rise, default=())
     above = {place for work, at in greatest for place in work.path[:at]}
     return [(place, parts) for place, parts in causes if place not in above or _rise(parts) >= least_s]
 
 
 def _is_in_each(found: FunctionGrowth, looks: Sequence[Sequence[Mapping[Stack, float]]]) -> bool:
-    itself = (found.now_self_s - found.base_self_s) / found.growth_s >= _ITSELF
+    # If nearly all of the growth is in the function's own code, each look must show it there.
+    itself = (found.now_self_s - found.base_self_s) / found.growth_s >= 0.8
     for look in looks:
         base_s, now_s = (_cost_of(found.frame, side)[itself] for side in look)
         if not all(look) or (now_s - base_s) / found.growth_s < _IN_EACH:
@@ -422,7 +421,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
 
 
 def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequence[_Part]) -> bool:
-    """Returns whether a library's function is new here, but not its calls: then the new function says more."""
+    """Returns whether a library's function is new here, but not the function it calls. Then the new one says more."""
     if place.own_code or called.own_code:
         return False
     (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)
@@ -430,7 +429,10 @@ def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequen
 
 
 def _may_split(place: Frame | None, parts: Sequence[_Part], pieces: Sequence[Frame]) -> bool:
-    """Returns whether the calls say more than their caller, unless they are inside a package that the project calls."""
+    """Returns whether the causes `pieces` say more than their caller `place`.
+
+    They do not if all are inside the package of `place`, and the project calls it.
+    """
     if (
         place is None
         or place.own_code

@@ -1,7 +1,4 @@
-"""A sampling profiler's data about a server: stacks with their number of samples, and each function's cost.
-
-`blame` finds the functions that made a version slower.
-"""
+"""Reads a sampling profiler's stacks, and tells each function's cost. `blame` finds the cause of a growth."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ _LIBRARIES = (
 """Files outside the project; the group is the file's name within its library."""
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 _FEW_SAMPLES = 10
-"""Too few samples of one kind of thread to tell its functions. A look pauses the main thread first. Other threads that
-work for less time than a pause takes are then hardly ever seen."""
+"""Fewer samples of the main thread, or of all other threads, do not tell their functions. A sampler pauses the main
+thread first. Other threads that work for less time than a pause takes are then hardly ever seen."""
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there while
 it waits for the core or for Python's lock."""
 _MOST_SEEN = 0.75
-"""Samples tell what threads do if the time they stand for exceeds this share of the threads' CPU time."""
+"""Samples tell the functions of threads if they stand for this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
 """Threads and child processes with a smaller share of the CPU time may stay unknown."""
 _WAITING = re.compile(
@@ -47,8 +44,8 @@ _WAITING = re.compile(
     r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
     r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/host/supervisor\.py"
 )
-"""Innermost functions of threads that wait for something to do. py-spy leaves out idle threads. But a paused thread
-must run for a moment before it waits again. It may still wait for the core at the next sample."""
+"""Innermost functions of threads without work. py-spy leaves out idle threads. But a thread that it has paused runs for
+a moment before it is idle again, and may still wait for the core at the next sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +69,14 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 
 class Threads(Enum):
-    """How much is known of the threads beside the main one."""
+    """How well samples show the threads beside the main one, in both versions."""
 
     IDLE = auto()
-    """They have next to no CPU time in any version."""
+    """These threads have next to no CPU time."""
     SEEN = auto()
-    """Their samples have the weight of their CPU time."""
+    """Samples show these threads' functions."""
     UNSEEN = auto()
-    """They count as one function with all their CPU time: too few samples tell their functions."""
+    """Samples do not show these threads' functions. So the threads count as one function with all their CPU time."""
 
 
 OTHER_THREADS = Frame(function="other threads (functions unknown)", file="", line=0)
@@ -92,22 +89,22 @@ class Profile:
     """The samples of one version's worker processes under load."""
 
     stacks: Mapping[Stack, float]
-    """Samples of each stack, over all threads. Main threads', and all others', have the weight of their CPU time."""
+    """Number of samples of each stack. Samples of main threads, and of all others, are weighted by their CPU time."""
     samples: int
     requests: int
-    """Answered while the profiler looked."""
+    """How many were answered while the profiler took samples."""
     cpu_per_request: float | None
-    """In seconds, as measured from outside. None if unknown: then the samples have to tell."""
+    """In seconds, measured without a profiler. None if unknown: then the number of samples counts."""
     torn: bool = False
-    """Whether a stack may mix functions of different moments: the process went on while it was looked at."""
+    """Whether a stack may mix functions of different moments, because the process went on while it was sampled."""
     torn_stacks: frozenset[Stack] = frozenset()
-    """The torn stacks, if not all are."""
+    """The torn stacks, if only some are."""
     notes: tuple[str, ...] = ()
     """Why single processes could not be sampled, a line each."""
 
     @property
     def seconds(self) -> float:
-        """CPU time that the samples stand for."""
+        """The CPU time that the samples stand for."""
         return self.samples / RATE_HZ
 
     @property
@@ -142,9 +139,9 @@ def profile_of(
     threads: Threads = Threads.SEEN,
     has_unseen: bool = False,
 ) -> Profile:
-    """Returns a version's profile from its looks. `threads` comes from `threads_of`.
+    """Returns a version's profile from its looks. `threads` comes from `threads_of`, over both versions.
 
-    A sampler also sees threads that wait for the core, so samples are weighted by CPU time. With `has_unseen`, child
+    A sampler even sees threads that wait for the core, so samples are weighted by CPU time. With `has_unseen`, child
     processes with unknown functions get their share of it. Raises ValueError for a line that is not a stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
@@ -152,17 +149,18 @@ def profile_of(
     samples = 0
     unseen_share = fmean(look.unseen_share for look in looks) if has_unseen else 0.0
     for look, text, spent in _texts(looks):
-        share = None if spent is None else spent[0] / sum(spent)
         main, others = _seen(text, threads)
-        counts = main.total(), others.total()
+        if look.by_lock:
+            torn_stacks |= others.keys()
+        counts, weights = (main.total(), others.total()), (1.0, 1.0)
         samples += sum(counts)
-        weights = (1.0, 1.0)
-        torn_stacks |= others.keys() if look.by_lock else set()
-        if share is not None and threads is Threads.UNSEEN and counts[0]:
-            others = Counter({(OTHER_THREADS,): 1})
-            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
-        elif share is not None and min(counts) >= _FEW_SAMPLES:
-            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
+        if spent is not None:
+            main_weight, others_weight = (sum(counts) * cpu_s / sum(spent) for cpu_s in spent)
+            if threads is Threads.UNSEEN and counts[0]:
+                others = Counter({(OTHER_THREADS,): 1})
+                weights = main_weight / counts[0], others_weight
+            elif min(counts) >= _FEW_SAMPLES:
+                weights = main_weight / counts[0], others_weight / counts[1]
         for own, weight in zip((main, others), weights, strict=True):
             for stack, number in own.items():
                 stacks[stack] += number * weight * (1 - unseen_share)
@@ -180,17 +178,13 @@ def profile_of(
 
 
 def threads_of(looks: Iterable[Sampled]) -> Threads:
-    """Returns how much the samples of both versions show of the threads beside the main ones.
-
-    IDLE if no such thread worked, SEEN if all samples show these threads' functions, else UNSEEN.
-    """
     working = [(text, spent) for _, text, spent in _texts(looks) if spent and _work(spent)]
     known = all(_are_known(_seen(text, Threads.SEEN)[1], spent[1] * RATE_HZ) for text, spent in working)
     return Threads.IDLE if not working else Threads.SEEN if known else Threads.UNSEEN
 
 
 def threads_work(look: Sampled) -> bool:
-    """Returns whether threads beside the main one had a noticeable part of the CPU time."""
+    """Returns whether threads beside the main one had a noticeable part of a process's CPU time."""
     return any(spent is not None and _work(spent) for spent in look.cpu_s)
 
 
@@ -199,18 +193,19 @@ def _work(spent: CpuTime) -> bool:
 
 
 def _are_known(seen: Counter[Stack], expected: float) -> bool:
-    """Returns whether samples of threads tell their functions. Threads that mostly waited for a core do not."""
+    """Returns whether samples tell the threads' functions. By their CPU time, `expected` samples show work."""
     leaves: Counter[Frame] = Counter()
     for stack, count in seen.items():
         leaves[stack[-1]] += count
+    # The other samples show threads that wait for a core.
     few_wait = _MOST_SEEN * seen.total() <= expected + 3 * math.sqrt(expected)
-    # However many waited, the function seen most has most of the CPU time.
+    # However many wait, the function seen most has most of the CPU time.
     one_works = seen.total() - max(leaves.values(), default=0) <= (1 - _MOST_SEEN) * expected
     return seen.total() >= _FEW_SAMPLES and (few_wait or one_works)
 
 
 def threads_fit(look: Sampled) -> bool:
-    """Returns whether other threads' samples stand for most of their CPU time; true if they have next to none."""
+    """Returns whether samples stand for most of the CPU time of the threads beside the main one."""
     for _, text, spent in _texts([look]):
         expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
         if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 1.5 * math.sqrt(expected):
@@ -219,7 +214,10 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns a look with the other threads' stacks from the look `held` by Python's lock, if those fit better."""
+    """Returns the look, but with the other threads' stacks from `held`, if `threads_fit` these stacks.
+
+    `held` is a look that took samples only of threads with Python's lock.
+    """
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
@@ -242,7 +240,7 @@ def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | N
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
-    """Returns the samples of the main thread and of all others, without idle threads."""
+    """Returns the samples of the main thread and of all others, without threads that have nothing to do."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
     for is_main, stack, count in stacks_in(text):
         place = f"{stack[-1].function} {_with_slashes(stack[-1].file)}"
@@ -253,7 +251,7 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields the stacks in py-spy's text: whether a main thread had it, its frames, and its number of samples.
+    """Yields the stacks in py-spy's text: whether it is a main thread's, its frames, and its number of samples.
 
     Raises ValueError for a line that isn't a stack.
     """
@@ -268,7 +266,7 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
 
 
 def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
-    """Returns what every function costs per request, dearest first; for `root` see `place_of`."""
+    """Returns every function's cost, the largest first; for `root` see `place_of`."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
     whole_s: dict[Frame, float] = defaultdict(float)
     own_s: dict[Frame, float] = defaultdict(float)
@@ -289,7 +287,7 @@ def place_of(frame: Frame, root: Path) -> Frame:
             package = match[1].partition("/")[0] if library is _INSTALLED else ""
             return replace(frame, file=match[1], package=package)
     inner = _inside(file, str(root))
-    if inner is None and PurePath(file).is_absolute():  # one of them may be a link
+    if inner is None and PurePath(file).is_absolute():  # file or root may be a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))
     return replace(frame, file=file if inner is None else inner, own_code=inner is not None)
 

@@ -24,7 +24,7 @@ from pytest_fileperf.plan.work import Pause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """One run of load on one start-up: warm-up, rounds, then a drain of the requests in flight.
+    """A load on one start-up: warm-up, rounds, then a drain of the requests in flight.
 
     |-- warm-up --|-- round 1 --|-- round 2 --| … |-- round n --|~ drain ~|
 
@@ -36,14 +36,14 @@ class LoadPlan:
     warmup_ns: int
     """Its samples are thrown away."""
     round_ns: int
-    """With `requests` it is the longest time allowed: requests not sent by then have failed."""
+    """With `requests`: a limit. Requests that were not sent by then have failed."""
     rounds: int
     timeout_ns: int
     """A request that takes longer counts as failed. In an open loop the wait for a connection has the same limit."""
     requests: int | None = None
     """A fixed number of requests instead of a time; they make one round, without warm-up."""
     burst: int | None = None
-    """So many requests, all due at once; they make one round, without warm-up."""
+    """A number of requests, all due at once; they make one round, without warm-up."""
     rate: float | None = None
     """Open loop: requests per second."""
     seed: int | None = None
@@ -53,20 +53,21 @@ class LoadPlan:
     pause: Pause | None = None
     """How long each connection waits before its next request; closed loops only."""
     close: bool = False
-    """Whether it looks for a cause: samples then show the server's stalls, and each answer's end is kept."""
+    """Whether samples show the server's stalls, and each answer's end is kept. A search for a cause needs both."""
     generators: int = 1
-    """The most processes that make it together; `split` gives each its part."""
+    """The most processes that make the load together; `split` gives each its part."""
     share: Share = WHOLE
-    """Its `connections`, `requests` and `burst` are one process's, its `rate` and `ramp` the whole load's."""
+    """This process's part: it has its own `connections`, `requests` and `burst`, but the whole load's `rate` and
+    `ramp`."""
 
     @property
     def counted(self) -> bool:
-        """Whether it is a fixed number of requests, and ends with the last."""
+        """Whether it has a fixed number of requests, and ends with the last one."""
         return self.requests is not None or self.burst is not None
 
     @property
     def opened_first(self) -> int:
-        """How many connections to open at the start. Others open on demand: unused ones change the server."""
+        """How many connections to open at the start. The others open on demand, as unused ones change the server."""
         if self.rate is not None or self.ramp is not None or self.pause is not None:
             return 0
         return min(number for number in (self.connections, self.requests, self.burst) if number is not None)
@@ -77,24 +78,20 @@ class LoadPlan:
 
     @property
     def duration_ns(self) -> int:
-        """Warm-up and rounds together, without the drain."""
+        """Warm-up and rounds, without the drain."""
         return self.warmup_ns + self.round_ns * self.rounds
 
     @property
     def longest_ns(self) -> int:
-        """The load ends after this time even if the server never answers; ending takes a little more."""
+        """The load ends after this time, even if the server never answers."""
         waits = 2 if self.pacing().open_loop else 1  # for a connection, then for the answer
         return self.duration_ns + waits * self.timeout_ns
-
-    def closely(self) -> LoadPlan:
-        """Returns the same load, made to find a cause."""
-        return replace(self, close=True)
 
     def pacing(self) -> Pacing:
         if self.requests is not None:
             return ClosedLoop(requests=self.requests, duration_ns=self.duration_ns)
         if self.burst is not None:
-            return Arrivals(requests=self.burst)
+            return Arrivals(due_ns=(0,) * self.burst)
         whole: Pacing
         if self.rate is not None and self.seed is not None:
             whole = random_arrivals(self.rate, self.duration_ns, self.seed)
@@ -110,13 +107,13 @@ class LoadPlan:
 # --- A comparison's load: two servers alternately, in many short turns, in random order; pure
 #
 # Disturbances of a machine come and go in tenths of seconds, and slow the server whose turn it is. Two turns that
-# follow each other directly suffer alike, so their ratio does not. Randomised order: Abedi and Brecht, "Conducting
-# Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. A periodic disturbance could
-# follow turns of one length, and always slow the same version. So even their lengths are random.
+# follow each other directly suffer alike, so their ratio does not change. The order is random by Abedi and Brecht,
+# "Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. A periodic disturbance
+# could follow turns of one length, and always slow the same version. So even the lengths are random.
 
 
 class Side(IntEnum):
-    """Old or new code of a comparison, and its place in a pair."""
+    """A version in a comparison, and its index in pairs of values."""
 
     BASE = 0
     """The old code."""
@@ -126,7 +123,7 @@ class Side(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideTurns:
-    """A closed loop on one of two servers: each connection sends again at once while it is this server's turn."""
+    """A closed loop on one of two servers, during this server's turns."""
 
     open_loop, slots_rest = False, True
     edges: tuple[int, ...]
@@ -151,7 +148,7 @@ class Alternation:
 
     requests = burst = pause = None
     counted = False
-    """It ends by time, as a `LoadPlan` without a fixed number."""
+    """As in a `LoadPlan`: it ends by time."""
     connections: int
     """To each server; the load goes to one at a time."""
     warmup_ns: int
@@ -165,11 +162,11 @@ class Alternation:
     timeout_ns: int
     """A request that takes longer counts as failed."""
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
-    """For each warm-up cycle, the server that begins. Several are fairer: the first turn warms up the machine."""
+    """For each warm-up cycle, the server that begins. Several are fairer, as the first turn warms up the machine."""
     generators: int = 1
-    """The most processes that make it together; they have the same turns."""
+    """The most processes that make the load together; all have the same turns."""
     share: Share = WHOLE
-    """Which of them this plan is for: it has its own `connections`."""
+    """This process's part: it has its own `connections`."""
 
     @property
     def opened_first(self) -> int:
@@ -181,12 +178,12 @@ class Alternation:
 
     @property
     def duration_ns(self) -> int:
-        """Warm-up and cycles together, without the drain."""
+        """Warm-up and cycles, without the drain."""
         return self.measured_from_ns + 2 * sum(self.turns_ns)
 
     @property
     def longest_ns(self) -> int:
-        """The load has ended after this time even if a server never answers."""
+        """The load ends after this time, even if a server never answers."""
         return self.duration_ns + self.timeout_ns
 
     def pacing(self, side: Side) -> SideTurns:
@@ -205,7 +202,7 @@ class Alternation:
 
 
 def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[tuple[int, int]]:
-    """Returns the start and end of each turn, since the first cycle began."""
+    """Returns the start and end of each turn of one server, in ns since the first cycle began."""
     turns, begun_ns = [], 0
     for first, turn_ns in zip(firsts, turns_ns, strict=True):
         start_ns = begun_ns + (turn_ns if first != side else 0)
@@ -223,12 +220,12 @@ def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[
 
 
 def generators_used(plan: LoadPlan | Alternation) -> int:
-    """Returns how many generators make the load: never more than connections, because each needs one."""
+    """Returns how many generators make the load. Each needs a connection."""
     return min(plan.generators, plan.connections)
 
 
 def split(plan: LoadPlan | Alternation) -> tuple[LoadPlan | Alternation, ...]:
-    """Returns each generator's part; the plan itself for a single one."""
+    """Returns each generator's part."""
     count = generators_used(plan)
     if count == 1:
         return (plan,)

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
-from math import sqrt
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -27,18 +26,13 @@ if TYPE_CHECKING:
 # does. Every single draw is equally likely, and all together are as crowded as the average.
 
 _SECOND_NS = 1_000_000_000
-_SEEDS = 1 << 31
 _CANDIDATES = 40
 _MOST_INSTANTS = 1_000_000
 """For all candidates together, which takes about 0.1 s. The more requests a load has, the less draws differ."""
-_GOLDEN = (sqrt(5) - 1) / 2
-"""Places at this distance fill a range evenly, however many there are."""
-_NEARLY_BUSY = 1.05
-"""A queue clears crowds only if it is faster than the requests come."""
 
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
-    """Returns a Poisson process's instants, in order, in nanoseconds; `rate` is requests per second."""
+    """Returns the instants of a Poisson process, ascending, in ns. `rate` is the mean number per second."""
     import numpy as np
 
     chance = np.random.default_rng(seed)
@@ -48,7 +42,7 @@ def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
 
 
 def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
-    """Returns the mean wait of requests due from `from_ns` on, in ns, in a queue with this service time."""
+    """Returns the mean wait in ns of the requests due from `from_ns` on, in a queue with this service time."""
     import numpy as np
 
     before_ns = service_ns * np.arange(due_ns.size)
@@ -57,21 +51,22 @@ def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) 
 
 
 def place_of(number: int, begin: float) -> float:
-    """Returns the quantile from 0 to 1 of the draw with this number; `begin` is the first draw's."""
-    return (begin + number * _GOLDEN) % 1.0
+    """Returns the quantile from 0 to 1 of the draw with this number; `begin` is the quantile of draw 0."""
+    # Places at the distance of the golden ratio fill a range evenly, however many there are.
+    return (begin + number * (math.sqrt(5) - 1) / 2) % 1.0
 
 
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns a seed for random send times, which are as crowded as the quantile `place` asks.
+    """Returns the seed whose draw has the quantile `place`, from 0 to 1, of `crowding` among many draws.
 
-    Many seeds are sorted by how long their requests would queue (`crowding`). `busy_rate` is the server's limit in
-    requests/s.
+    `busy_rate` is the server's limit in requests/s.
     """
     expected = max(1.0, rate * duration_ns / _SECOND_NS)
-    seeds = [chance.randrange(_SEEDS) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
-    service_ns = _SECOND_NS / max(busy_rate, _NEARLY_BUSY * rate)
+    seeds = [chance.randrange(1 << 31) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
+    # A queue clears crowds only if it is faster than the requests come.
+    service_ns = _SECOND_NS / max(busy_rate, 1.05 * rate)
     seeds.sort(key=lambda seed: crowding(instants(rate, duration_ns, seed), service_ns, from_ns=from_ns))
     return seeds[min(int(place * len(seeds)), len(seeds) - 1)]
 
@@ -97,20 +92,19 @@ class Share:
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
-        """Takes the number of its own connection or due time, and returns the one among all; both count from 0."""
+        """Returns the number, among all generators', of this generator's connection or due time; both from 0 on."""
         return own * self.of + self.place
 
     def first(self, period: int) -> int:
-        """Returns where it begins in a sequence that repeats after `period` requests.
+        """Returns the generator's first place in a sequence that repeats after `period` requests.
 
         Every generator goes through the whole sequence at its own pace, so they begin at equal distances. With a fixed
-        number of requests each begins where the one before ends: together they send what one generator would.
+        number of requests each begins where the one before it ends: together they send the same as one generator.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 
 
 WHOLE = Share()
-"""A single generator's."""
 
 
 # --- pacing
@@ -129,21 +123,19 @@ class Pacing(Protocol):
         """Returns when the next request is due, in nanoseconds since the load began; None after the last request.
 
         `elapsed_ns` is the time now, on the same clock. `started` requests have been started so far, and `busy` of them
-        are under way. If the due time is past, send at once. If it is to come, ask again then, or when a request ends.
+        are under way. If the due time is past, send at once. Otherwise ask again then, or when a request ends.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """Each connection sends its next request as soon as the last one is answered.
-
-    This ends when the time is over, or when `requests` requests have been started.
-    """
+    """Each connection sends its next request as soon as the last one is answered."""
 
     open_loop = slots_rest = False
     duration_ns: int
-    """Warm-up and rounds together. With `requests` the longest time for them, as every load has to end."""
+    """Warm-up and rounds together. With `requests` a limit, as every load has to end."""
     requests: int = sys.maxsize
+    """The loop ends when it has started so many."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         return elapsed_ns if elapsed_ns < self.duration_ns and started < self.requests else None
@@ -167,35 +159,29 @@ class ConstantRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Requests are due at fixed instants: a burst's all at 0, or random ones."""
+    """Requests are due at fixed instants, as in a burst."""
 
     open_loop = slots_rest = True
-    requests: int
-    due_ns: tuple[int, ...] = ()
-    """One for each request; empty if all are due at once."""
+    due_ns: tuple[int, ...]
+    """One for each request, ascending."""
     duration_ns: int = 0
     """The load lasts so long, even after the last request."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        if started < self.requests:
-            return self.due_ns[started] if self.due_ns else 0
+        if started < len(self.due_ns):
+            return self.due_ns[started]
         return self.duration_ns if elapsed_ns < self.duration_ns else None
 
 
 @lru_cache(maxsize=2)  # a load asks for its pacing several times
 def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
-    """Returns random instants, on average `rate` a second: independent users.
-
-    It is a Poisson process. Requests queue in it that would not if they came evenly at the same rate. So a server stays
-    below a limit of latency up to a lower rate.
-    """
-    due_ns = tuple(instants(rate, duration_ns, seed).tolist())
-    return Arrivals(requests=len(due_ns), due_ns=due_ns, duration_ns=duration_ns)
+    """Returns the arrivals of independent users, on average `rate` a second (a Poisson process)."""
+    return Arrivals(due_ns=tuple(instants(rate, duration_ns, seed).tolist()), duration_ns=duration_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stretch of a ramp: from the target of the stage before (0 before the first) evenly to its own."""
+    """A stretch of a ramp: evenly from the target of the stage before it (or from 0) to its own."""
 
     duration_ns: int
     """0 for a jump."""
@@ -230,7 +216,7 @@ class RateRamp(_Ramp):
 
     @cached_property
     def _starts(self) -> tuple[tuple[int, float, float], ...]:
-        """For each stage, and the end: start in ns, rate, and how many requests were due before."""
+        """For each stage, and for the end: start in ns, rate, and how many requests were due before."""
         begins = accumulate((stage.duration_ns for stage in self.stages), initial=0)
         rates = (0.0, *(stage.target for stage in self.stages))
         seconds = (stage.duration_ns / _SECOND_NS for stage in self.stages)
@@ -241,7 +227,7 @@ class RateRamp(_Ramp):
         return tuple(zip(begins, rates, counts, strict=True))
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns when the integral of the rate reaches the count; if it never does, the end."""
+        """Returns when the integral of the rate reaches `started`; if it never does, the end."""
         end_ns, _, total = self._starts[-1]
         if started >= total:
             return end_ns if elapsed_ns < end_ns else None
@@ -258,15 +244,12 @@ class RateRamp(_Ramp):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionRamp(_Ramp):
-    """A closed loop in which the number of connections at work goes from target to target, in whole ones."""
+    """A closed loop in which the number of connections at work goes from target to target."""
 
     open_loop = False
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns `elapsed_ns` if one more connection may be at work, else the instant from which one may.
-
-        None after the end of the last stage.
-        """
+        """Returns `elapsed_ns` if one more connection may be at work, else the instant from which one more may."""
         begin_ns, level = 0, 0.0
         for stage in self.stages:
             end_ns = begin_ns + stage.duration_ns
@@ -282,7 +265,7 @@ Ramp: TypeAlias = RateRamp | ConnectionRamp
 
 
 def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: int) -> int | None:
-    """Returns the first instant in the stage, from `from_ns` on, at which the line is at `wanted` or more."""
+    """Returns the first instant, from `from_ns` on, at which the stage's line from `level` is at least `wanted`."""
     if stage.duration_ns == 0:
         return None
     slope = (stage.target - level) / stage.duration_ns
@@ -295,7 +278,7 @@ def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaved:
-    """One generator's part: of n generators each has every n-th due time, or connection at work.
+    """One generator's part of a load: every n-th due time, or every n-th connection at work, of n generators.
 
     all          | | | | | | | |
     generator 1  |     |     |

@@ -124,7 +124,7 @@ def _waited_for(
     seen: list[tuple[Run, Recording]] = []
     try:
         for side in sides:
-            run = asked_alone(side.load(plan.closely()), side.load)
+            run = asked_alone(side.load(replace(plan, close=True)), side.load)
             if _failed_in(run):
                 return "", None, None
             seen.append((run, recording_of([run])))

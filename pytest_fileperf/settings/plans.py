@@ -344,7 +344,7 @@ class Plan:
     @property
     def limiting(self) -> LoadPlan:
         """The load that shows what limits a server that is loaded alone."""
-        return (self.turn or self._in_turn(_LIMITING_NS)).closely()
+        return replace(self.turn or self._in_turn(_LIMITING_NS), close=True)
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
         """Returns how long to load the pair with this number, from 0 on. Pairs then fill the time that is left.
