@@ -39,7 +39,7 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns a lower bound of the backlog's growth, as a share of requests; 0.0 or less if the server kept up.
+    """Returns a lower bound of the backlog's growth, as a share of requests. It is positive if the backlog grew.
 
     Latencies must grow by this share of the time, and answers per second must fall short of `rate` by it. After a burst
     latencies grow, but answers come faster. If few requests were due by chance, few answers come, but latencies do not

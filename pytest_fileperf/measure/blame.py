@@ -193,7 +193,7 @@ class _Search:
     ) -> None:
         """`sample_s` is the cost of a sample, before and after. `around` are the server's and framework's packages.
 
-        A part of the program that grew by less than `least_s` is no cause.
+        Causes grew by at least `least_s`.
         """
         self._whole = [(work, -1) for work in works]
         self._whole_s = _sums(self._whole)

@@ -36,7 +36,7 @@ class LittlesLaw:
     rps: float
     """Requests/s as reported."""
     error: float
-    """By how much both rates may differ, as a share: three standard errors of the mean latency, but at least 3 %."""
+    """The share by which both rates may differ: 3 % or three standard errors of the mean latency."""
     is_short: bool
     """Whether a request takes longer than each start-up was measured."""
 

@@ -44,8 +44,8 @@ _WAITING = re.compile(
     r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
     r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/host/supervisor\.py"
 )
-"""Innermost functions of threads without work. py-spy leaves out idle threads. But a thread that it has paused runs for
-a moment before it is idle again, and may still wait for the core at the next sample."""
+"""Innermost functions of threads without work. py-spy leaves out idle threads. But a thread that it has paused must run
+for a moment before it is idle again. It may still wait for the core at the next sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,8 +69,8 @@ def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> Imp
 def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[ImportTimes]) -> list[ImportGrowth]:
     """Returns the imports that account for the start-up's growth, the largest first.
 
-    Empty if they explain less than half of it. Every start-up of the new version (`nows`) must take longer than each
-    one of the old version (`bases`), because a busy moment makes few of them longer.
+    Empty if they explain less than half of it. `bases` are start-ups of the old version, `nows` of the new one. An
+    import must take longer in each of `nows` than in each of `bases`, because a busy moment slows few of them.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

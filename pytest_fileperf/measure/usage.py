@@ -219,7 +219,7 @@ class Usage:
 
     @cached_property
     def generator(self) -> CoreUse:
-        """The load generator's use, or that of the busiest one."""
+        """The load generator's use; the busiest one's if there are several."""
         busiest = []
         for span in self._spans:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
@@ -412,7 +412,7 @@ _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of the time in which others had a core that was wanted; 0.0 if the system does not report it."""
+    """Shares of the time in which others had a wanted core; 0.0 if the system does not report it."""
 
     server: float = 0.0
     """Of the time on the cores that the server wanted on average, but at least one core."""
@@ -436,8 +436,8 @@ class Busy:
         """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
 
         A rate loses the share t of the time in which others had the core, times `_COLD`. For a percentile it matters
-        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). So if a share
-        r of the requests lies above the percentile, it may be 1 / (1 - t / r) times as long.
+        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). If r is the
+        share of requests above the percentile, the percentile may be 1 / (1 - t / r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0

@@ -1,4 +1,4 @@
-"""Rows of values for a request's fields, from any feed that a user may give; kept by columns."""
+"""Many requests as one load: recipes with fields, rows of values for these, and their order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_DRAWN = 100_000
-"""The most rows to draw from a generator, which may have no end."""
+"""The most rows from a generator, which may have no end."""
 MOST_ROWS = 1_000_000
 """The most rows of any other feed: more would fill the memory."""
 Columns: TypeAlias = Mapping[str, tuple[object, ...]]
-"""Each field's values, one a row."""
-Maker: TypeAlias = Callable[[object], object]
-"""Makes a feed from a setup's result."""
+"""By the field's name, its value in each row."""
 
 
 def columns_of(feed: object, fields: Collection[str]) -> Columns:
-    """Returns the feed's values by columns. Raises PlanError for missing or too many rows, and for unusable values."""
+    """Returns the feed's values for these fields. Raises PlanError for no or too many rows, and for unusable values."""
     if inspect.iscoroutine(feed):
         feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
@@ -61,7 +59,7 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
 
 
 def _require_texts(name: str, column: Sequence[object]) -> None:
-    """Raises PlanError for a value whose text is Python's default, with its address in memory."""
+    """Raises PlanError for bytes, payloads, and objects whose text would be their address in memory."""
     no_text = (object.__str__, object.__repr__)
     wrong = {
         kind
@@ -92,9 +90,7 @@ def _value(row: object, name: str, place: int) -> object:
 # --- The order in which a load sends its requests: a seed makes it the same in every run
 
 ORDERS = ("cycle", "shuffle", "zipf")
-"""One after the other, in a repeated random order, or at random with the first ones far more often."""
-_DRAWN_AT_ONCE = 1024
-"""Drawing so many takes some ten microseconds, which the load does not notice."""
+"""One after the other, in a repeated random order, or at random with the first rows far more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +99,13 @@ class Order:
     """From `ORDERS`."""
     seed: int = 0
     each: bool = False
-    """Whether each connection goes through all of them by itself."""
+    """Whether each connection goes through all rows by itself."""
 
     def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
-        """Returns endless places from 0 to below `count`.
+        """Yields rows from 0 to below `count`, without end, from place `first` in the order.
 
-        They begin with the place at `first` in the order. `zipf` draws place i, by the chance number `own`, with a
-        probability in proportion to 1 / (i + 1). That is Zipf's law, by which clients ask for a web server's files.
-        Source: Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999.
+        `zipf` draws row i with a probability in proportion to 1 / (i + 1), with `own` as a further seed. Clients ask
+        for a web server's files by this law: Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999.
         """
         if self.kind == "zipf" and count > 1:
             return chain.from_iterable(self._drawn(count, own))
@@ -128,8 +123,8 @@ class Order:
 
         generator = self._generator(own)
         ends = np.array(list(accumulate(1 / (place + 1) for place in range(count))))
-        while True:
-            drawn = np.searchsorted(ends, generator.random(_DRAWN_AT_ONCE) * ends[-1], side="right")
+        while True:  # some ten microseconds, which the load does not notice
+            drawn = np.searchsorted(ends, generator.random(1024) * ends[-1], side="right")
             yield np.minimum(drawn, count - 1).tolist()
 
     def _generator(self, own: int) -> np.random.Generator:
@@ -150,10 +145,10 @@ class Requests:
     """With fields such as `{id}`."""
     names: tuple[str, ...] = ()
     """Of each recipe. Requests with the same name get figures together, besides the whole load's."""
-    order: Order = field(default_factory=Order)
+    order: Order = Order()
     columns: Columns = field(default_factory=dict)
-    make: Maker | None = None
-    """Makes the rows at each start-up from the setup's result; before that there are none."""
+    make: Callable[[object], object] | None = None
+    """Makes the feed for `columns` from the result of each start-up's setup."""
     urls: tuple[str, ...] = ()
     """The URL of each row, if recipes have none of their own."""
     uses: tuple[int, ...] = ()
@@ -173,8 +168,6 @@ class Requests:
         return self.uses[row] if self.uses else 0
 
     def operation(self, row: int, unique: str) -> Operation:
-        """Returns a row's request; `unique` fills the field that differs in every request."""
-
         def fill(place: Place, name: str) -> object:
             value = unique if name == UNIQUE else self.columns[name][row] if name in self.columns else f"{{{name}}}"
             if place is Place.JSON_VALUE:
@@ -199,7 +192,7 @@ class Requests:
 
 
 def _as_text(value: object) -> str:
-    """Returns the value as JSON, or else the text that is sent: different values must have different texts."""
+    """Returns the value as JSON, or else the text that is sent."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):

@@ -14,37 +14,37 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How clients reach a server, besides its URL. Goes to remote load generators, so it has no private key."""
+    """How clients reach a server, besides its URL. Remote load generators get it, so it has no private key."""
 
     uds: str | None = None
-    """The path of its Unix socket, in place of a port."""
+    """The path of its Unix socket, instead of a port."""
     trusted: str | bool = True
     """PEM of the server's certificate or its authority. True: httpx's authorities. False: any certificate."""
     is_own: bool = False
-    """Whether we gave the server its certificate, which may then be for another host."""
+    """Whether the plugin gave the server its certificate, which may then be for another host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Where load may go: by address, or by a name that leads to an allowed address."""
+    """The addresses to which load may go."""
 
     host: str = LOOPBACK
     """This machine's address for the servers that it starts."""
     addresses: frozenset[str] = frozenset()
     """Allowed IP addresses besides the loopback ones."""
     loopback: bool = True
-    """Whether it may go to 127.0.0.0/8, ::1 and localhost. On another machine these would be that machine."""
+    """Whether load may go to 127.0.0.0/8, ::1 and localhost. On a remote machine these mean that machine."""
 
     def allows(self, host: str) -> bool:
-        """Returns whether load may go to this host, by its name or number alone."""
+        """Returns whether load may go to this host. Other names than localhost are not looked up, so not allowed."""
         return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:
-        """Returns whether to look a name up. Never if load stays on this machine."""
+        """Returns whether the host is a name whose address may be allowed."""
         return bool(self.addresses) and host != "localhost" and _number(host) is None
 
     def problem_of(self, url: str) -> str | None:
-        """Returns why no load may go to this URL, if its host shows that without a look-up."""
+        """Returns why no load may go to this URL. None if it may, or if its host must be looked up."""
         host = "localhost" if unix_socket(url) else urlsplit(url).hostname or ""
         if self.allows(host) or self.looks_up(host):
             return None
@@ -52,7 +52,6 @@ class Network:
 
 
 LOCAL = Network()
-"""Servers listen on the loopback interface, and load goes nowhere else."""
 
 
 def _number(host: str) -> str | None:
@@ -74,7 +73,7 @@ URL_STARTS = ("http://", "https://", "http+unix://", "https+unix://")
 
 
 def unix_socket(url: str) -> str | None:
-    """Returns the path of a Unix socket's URL, such as `http+unix://%2Frun%2Fapp.sock`; None for others."""
+    """Returns `/run/app.sock` for `http+unix://%2Frun%2Fapp.sock`; None for other URLs."""
     parts = urlsplit(url)
     return unquote(parts.netloc) if parts.scheme.endswith("+unix") else None
 
@@ -84,7 +83,7 @@ def host_in_url(host: str) -> str:
 
 
 def url_problem(url: str) -> str | None:
-    """Returns why the text is not a server's address, on whatever machine; None if it is one."""
+    """Returns why the text is not a server's address; None if it is one."""
     parts, shown, uds = urlsplit(url), without_queries(url), unix_socket(url)
     if uds is not None and not uds.startswith("/"):
         return f"{shown!r} names no Unix socket. Write its full path, like http+unix://%2Frun%2Fapp.sock"

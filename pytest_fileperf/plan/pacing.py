@@ -99,7 +99,7 @@ class Share:
         """Returns the generator's first place in a sequence that repeats after `period` requests.
 
         Every generator goes through the whole sequence at its own pace, so they begin at equal distances. With a fixed
-        number of requests each begins where the one before it ends: together they send the same as one generator.
+        number of requests, each begins where the one before it ends. So together they send the same as one generator.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 

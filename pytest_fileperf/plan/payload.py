@@ -18,11 +18,11 @@ from pytest_fileperf.units import parse_size_bytes
 # --- Texts that no other request has: a counter and a digest of it, always of one length
 
 UNIQUE_BYTES = 48
-"""16 hexadecimal digits of the counter, 32 of the digest. By a counter alone texts would differ in a byte or two."""
+"""16 hexadecimal digits of a counter, 32 of its digest. With a counter alone, texts would differ in a byte or two."""
 
 
 def unique_bytes() -> bytes:
-    """Returns the next text: hexadecimal digits, which need no quoting anywhere. It takes a microsecond."""
+    """Returns the next text: hexadecimal digits, which need no quoting. It takes a microsecond."""
     counter, keyed = _own()
     number = b"%016x" % next(counter)
     digest = keyed.copy()
@@ -32,7 +32,7 @@ def unique_bytes() -> bytes:
 
 @cache
 def _own() -> tuple[count[int], blake2b]:
-    """Returns this process's counter, and a digest with a key that no other process or later run has."""
+    """Returns this process's counter, and a digest with a key that no other process has."""
     return count(), blake2b(key=os.urandom(16), digest_size=16)
 
 
@@ -123,7 +123,7 @@ class Payload:
 
 
 def ending(content: Payload, tail: bytes) -> Payload:
-    """Returns the payload with this end for all requests, instead of a unique one in each."""
+    """Returns the payload with the same end in all requests, instead of a unique one in each."""
     return replace(content, unique=False, tail=tail)
 
 
@@ -180,7 +180,7 @@ def _file_problems(path: Path) -> list[str]:
     try:
         if path.is_fifo() or path.is_char_device():
             return [
-                (f"payload {os.fspath(path)!r} is a pipe or a device, which can be read only once. Copy it to a file")
+                f"payload {os.fspath(path)!r} is a pipe or a device, which can be read only once. Copy it to a file"
             ]
         is_there = path.is_file()
     except OSError:  # its name is too long for any file
@@ -205,9 +205,8 @@ def _generate(kind: str, generator: random.Random) -> bytes:
         lines = []
         length = 0
         while length < _BLOCK_BYTES:
-            line = " ".join(generator.choices(_WORDS, k=10)) + "\n"
-            lines.append(line)
-            length += len(line)
+            lines.append(" ".join(generator.choices(_WORDS, k=10)) + "\n")
+            length += len(lines[-1])
         return "".join(lines).encode("ascii")[:_BLOCK_BYTES]
     # A CR or LF every few bytes: form parsers look for the boundary at each.
     noise = generator.randbytes(_BLOCK_BYTES // 2)
@@ -215,7 +214,7 @@ def _generate(kind: str, generator: random.Random) -> bytes:
 
 
 def gone(path: Path, error: OSError) -> PlanError:
-    """Returns the error for a payload's file that was there before."""
+    """Returns the error for a payload's file that has become unreadable."""
     reason = error.strerror or str(error)
     return PlanError(f"payload file {str(path)!r}: {reason}. It must not change until the measurement ends")
 

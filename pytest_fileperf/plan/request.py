@@ -1,4 +1,4 @@
-"""A recipe for an httpx request with the answer it should get, or a journey of several."""
+"""Requests before they are sent: their arguments with fields such as `{id}`, and the answer that they should get."""
 
 from __future__ import annotations
 
@@ -23,28 +23,26 @@ if TYPE_CHECKING:
 
     import httpx
 
-# --- Describes a request without its values: names in clear, and a digest for each value
+# --- Describes a request without its values: names, and a digest for each value
 #
 # A digest here is `sha256:` and the SHA-256 of the value. It stays within the process, because a short value could be
-# guessed from a list. Before anything is written, `judge.sealed` makes a slow, salted digest from it.
+# guessed from a list. Before it is written, `judge.baseline` seals it: it makes a slow, salted digest from it.
 
 PLAIN = "sha256:"
 """The start of a digest that is not yet sealed."""
-HIDDEN = "hidden"
+_HIDDEN = "hidden"
 """Replaces a credential's value, which isn't compared: it may differ in each run."""
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 _PAIRS = ("cookies", "files", "headers", "params")
 _MOST_VALUES = 50
 """An argument with more values has one digest, as sealing takes a while for each."""
-_MOST_RECIPES = 20
-"""More recipes have one digest, for the same reason."""
 _FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
 _URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def digest(value: str | bytes | bool | float | None) -> str:
-    """Returns a digest of a value, which differs for a number and for its text."""
+    """Returns the digest of a value; a number and its text have different ones."""
     raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
         raw = f"json {json.dumps(raw)}".encode()
@@ -52,7 +50,7 @@ def digest(value: str | bytes | bool | float | None) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Returns the URL with `…` for its query's values: `/files?token=…`. Fields, such as `{id}`, stay."""
+    """Returns the URL with `…` for its query's values, as in `/files?token=…`. Fields such as `{id}` stay."""
 
     def shown(part: str) -> str:
         name, mark, value = part.partition("=")
@@ -65,7 +63,7 @@ def shown_url(url: str) -> str:
 
 
 def without_queries(text: str) -> str:
-    """Returns a text with `…` for logins and query values in its URLs, which httpx's errors contain."""
+    """Returns a text, such as an error from httpx, with `…` for logins and query values in its URLs."""
     if "://" not in text:
         return text
     return _URL.sub(lambda found: _LOGIN.sub("…@", shown_url(found[0])), text)
@@ -81,7 +79,7 @@ def distinct(names: Iterable[str]) -> list[str]:
 
 
 def described_url(url: str) -> dict[str, object]:
-    """Returns the path, and by name the digest of each query value."""
+    """Returns the path, and the digest of each query value by its name."""
     path, _, query = url.partition("?")
     pairs = [part.partition("=") for part in query.split("&")] if query else []
     if not pairs:
@@ -91,7 +89,7 @@ def described_url(url: str) -> dict[str, object]:
 
 
 def described_argument(key: str, value: object, *, is_stored: bool = False) -> object:
-    """Returns a request's argument as JSON values. `is_stored` gives the form in baselines of schema 1 or 2."""
+    """Returns a request's argument as JSON values. With `is_stored` it comes from a baseline of schema 1 or 2."""
     if key == "auth":
         return value if is_stored else type(value).__qualname__
     if key == "follow_redirects":
@@ -103,14 +101,14 @@ def described_argument(key: str, value: object, *, is_stored: bool = False) -> o
 
 
 def described_recipes(recipes: list[dict[str, object]]) -> object:
-    """Returns the recipes as they are, or only their number and one digest if there are many."""
-    if len(recipes) <= _MOST_RECIPES:
+    """Returns up to 20 recipes as they are. More have one digest, as sealing takes a while for each."""
+    if len(recipes) <= 20:
         return recipes
     return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
 
 
 def _described_pairs(key: str, value: object, is_stored: bool) -> object:
-    """Returns names and digests for a mapping or pairs, and a digest for text, which params may be."""
+    """Returns names and digests for a mapping or pairs, but one digest for text, which `params` may be."""
     if isinstance(value, str | bytes):
         return digest(value)
     multi = getattr(value, "multi_items", None)
@@ -121,12 +119,12 @@ def _described_pairs(key: str, value: object, is_stored: bool) -> object:
     for raw_name, item in cast("Iterable[tuple[object, object]]", pairs):
         name = raw_name.decode("latin-1") if isinstance(raw_name, bytes) else str(raw_name)
         is_credential = key == "cookies" or (key == "headers" and name.lower() in _CREDENTIAL_HEADERS)
-        found.append((name, HIDDEN if is_credential else _described(key, item, is_stored)))
+        found.append((name, _HIDDEN if is_credential else _described(key, item, is_stored)))
     return _by_name(found)
 
 
 def _by_name(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Returns values by name; a repeated name has a list."""
+    """Returns values by name; a repeated name has a list of them."""
     found: dict[str, list[object]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -151,7 +149,7 @@ def _described(key: str, value: object, is_stored: bool) -> object:
 
 
 def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
-    """Returns a payload's identity. A file may contain a secret, so its digest is marked to be sealed."""
+    """Returns a payload's identity. A file may contain a secret, so its digest gets the mark `PLAIN`."""
     return {**known, "sha256": f"{PLAIN}{known['sha256']}"} if known["kind"] == "file" else dict(known)
 
 
@@ -191,13 +189,13 @@ class Subject:
 
 
 class Tolerance(float):
-    """The worsening that passes: a share, or a floor in a metric's own unit, whichever is more."""
+    """The worsening that passes: a share, or `floor` in a metric's own unit, whichever is more."""
 
     floor: float
-    """In the SI unit of metrics that `unit` names."""
+    """In the SI unit `unit`."""
     unit: str
     watched: bool
-    """Whether everything passes."""
+    """Whether every change passes."""
 
     def __new__(cls, share: float, *, floor: float = 0.0, unit: str = "", watched: bool = False) -> Tolerance:
         self = super().__new__(cls, share)
@@ -223,9 +221,9 @@ class Expectation:
     statuses: tuple[int, ...] = ()
     """Allowed status codes. Empty allows every 2xx."""
     size_bytes: int | None = None
-    """The body's exact length as sent on the wire."""
+    """The body's length as sent on the wire."""
     sha256: str | None = None
-    """The body's hexadecimal digest; checking it costs the generator CPU."""
+    """The body's hexadecimal digest. Checking it costs the generator CPU time."""
 
     def allows_status(self, status: int) -> bool:
         return status in self.statuses if self.statuses else 200 <= status < 300
@@ -250,8 +248,8 @@ class Operation:
     def identity(self) -> dict[str, object]:
         """Returns JSON values that are equal if two measurements send the same request.
 
-        They contain names, and digests of values. Of `auth` they contain the type, of cookies and credential headers
-        the names: their values may differ in each run.
+        They contain names, and digests of values. They lack the values of cookies, credential headers and `auth`, which
+        may differ in each run.
         """
         return {
             "method": self.method,
@@ -262,20 +260,20 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journey:
-    """Several requests as one unit: any code on an `httpx.AsyncClient`; one call of it is one sample."""
+    """A user's function that makes several requests. One call of it is one sample."""
 
     name: str
     function: Callable[..., Awaitable[object]]
-    """Takes an `httpx.AsyncClient`, and the setup's result if `takes_value` says so."""
+    """Takes an `httpx.AsyncClient`; with `takes_value` also the setup's result."""
     takes_value: bool = False
     needs_value: bool = False
-    """Whether it cannot be called without that."""
+    """Whether it cannot be called without the setup's result."""
     arguments: tuple[object, ...] = ()
-    """Arguments after the client: the setup's result."""
+    """Arguments after the client: the setup's result, once it is known."""
     steps: tuple[Subject, ...] = ()
-    """The steps with gates or limits. It may have others, which nothing judges."""
+    """The steps with gates or limits; it may have others."""
     family: str = ""
-    """The package of the client that it wants; empty for any."""
+    """From `FAMILIES`: the package of the client that it needs; empty if any will do."""
     http2: bool = False
 
     def identity(self) -> dict[str, object]:
@@ -283,7 +281,7 @@ class Journey:
 
 
 def family_asked_by(function: Callable[..., object]) -> str:
-    """Returns the package of the client in the annotation of the first parameter; empty if it names none."""
+    """Returns the package of the client, from the annotation of the first parameter; empty if that names no client."""
     for evaluates in (True, False):
         # An annotation's name may be imported for type checkers only: then its text decides.
         with suppress(Exception):
@@ -316,7 +314,7 @@ class Place(Enum):
     """The same, with more of the path behind it. It cannot be empty, as two slashes also begin a host."""
     PATH = auto()
     QUERY = auto()
-    """In the URL's text."""
+    """In the query of the URL's text."""
     PARAMS = auto()
     PARAMS_TEXT = auto()
     """In `params` that are a text, which httpx parses and writes anew."""
@@ -329,15 +327,15 @@ class Place(Enum):
     """In the value of a form that is sent like a query."""
     JSON_TEXT = auto()
     JSON_VALUE = auto()
-    """In place of a whole text: a number stays a number."""
+    """Instead of a whole text in JSON: a number stays a number."""
 
 
 Fill: TypeAlias = Callable[[Place, str], object]
-"""Returns a field's value: a text, or for `JSON_VALUE` any JSON value."""
+"""Takes a field's place and name. Returns its value: a text, or for `JSON_VALUE` any JSON value."""
 
 
 def url_text(place: Place, value: object) -> str:
-    """Returns a value as text for its place in a URL. Raises ValueError if it would make the path another URL."""
+    """Returns a value as text for its place in a URL. Raises ValueError if the URL would lead to another host."""
     if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
         text = str(value) if place is Place.PATH else str(value).lstrip("/")
         if not text and place is Place.PATH_FIRST:
@@ -347,7 +345,7 @@ def url_text(place: Place, value: object) -> str:
 
 
 def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operation:
-    """Returns the request with all of its fields filled in; `url` replaces its own."""
+    """Returns the request with values for all fields; `url` replaces its own."""
     path, mark, query = (operation.url if url is None else url).partition("?")
     url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
     is_multipart = "files" in operation.arguments
@@ -356,7 +354,7 @@ def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operatio
 
 
 def _path(path: str, fill: Fill) -> str:
-    """Fills in a path's fields. It begins with a slash, even if it begins with a field."""
+    """Fills in a path's fields. The result begins with a slash, even if the path begins with a field."""
     below = path.removeprefix("/")
     start = _FIELD.match(below)
     if start is None:
@@ -382,7 +380,7 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns all field names, and `UNIQUE` if it is used. Raises PlanError for JSON nested too deeply."""
+    """Returns the names of all fields, even `UNIQUE`. Raises PlanError for JSON nested too deeply."""
     found: set[str] = set()
 
     def note(place: Place, name: str) -> str:
@@ -401,7 +399,7 @@ def fields_in_url(operation: Operation) -> frozenset[str]:
 
 
 def _pairs(value: object) -> object:
-    """Returns httpx's own parameters and headers as pairs: a mapping would lose repeated names."""
+    """Returns `QueryParams` and `Headers` of httpx as pairs, which can repeat names. Other values stay."""
     if isinstance(raw := getattr(value, "raw", None), list):  # keeps capitals
         coding = str(getattr(value, "encoding", "ascii"))
         return [(name.decode(coding), item.decode(coding)) for name, item in raw]
@@ -409,7 +407,7 @@ def _pairs(value: object) -> object:
 
 
 def _named(value: object, filled_in: Callable[[object], object]) -> object:
-    """Fills in each item of a mapping or pairs; names stay as they are."""
+    """Returns a mapping or pairs with each item filled in; names stay as they are."""
     if isinstance(value, Mapping):
         return {name: filled_in(item) for name, item in value.items()}
     return [(name, filled_in(item)) for name, item in value] if isinstance(value, list | tuple) else value
@@ -453,7 +451,7 @@ def _value(value: object, place: Place, fill: Fill) -> object:
 
 
 class ReadsBytes(Protocol):
-    """A file that is open in binary mode, or an object that reads like one."""
+    """A file that is open in binary mode."""
 
     def read(self) -> bytes: ...
 

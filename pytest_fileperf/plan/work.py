@@ -24,7 +24,7 @@ _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
 MOST_PATHS = 2000
 """Enough requests to show which endpoints a load uses."""
 _FINEST = 1000
-"""The finest share of a weight: the order is worked out for one period of so many."""
+"""The largest denominator of a weight: the order repeats after at most so many requests for each part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Mix:
 
 
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
-    """Yields evenly spread indexes of the weights, without end: nginx's smooth weighted round robin."""
+    """Yields indexes of the weights, evenly spread and without end: nginx's smooth weighted round robin."""
     exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
     shares = [max(1, share // gcd(*shares)) for share in shares]
@@ -68,7 +68,7 @@ def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
 
 
 def why_no_name(name: object) -> str:
-    """Returns why the name cannot be a part's or a step's; empty if it can."""
+    """Returns why a part or a step cannot have this name; empty if it can."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return f"{name!r} isn't a name. Write a text on one line, without # and not only digits"
@@ -82,20 +82,18 @@ EVENT = "event"
 """A server-sent event by the HTML standard: lines with `data`, ended by an empty line."""
 LINE = "line"
 """A line that is not blank, as in JSON lines."""
-_SMOKE_EVENTS = 3
-"""Enough to show that a stream works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A request whose answer comes in pieces, each with figures of its own; the whole answer is one sample."""
+    """A request whose answer comes in pieces. The whole answer is one sample."""
 
     operation: Operation
     each: Each = EVENT
     events: int | None = None
-    """The stream ends with this event. None if no number ends it."""
+    """The client ends the stream after so many pieces."""
     lasts_ns: int | None = None
-    """It ends this long after the request was sent. None if no time ends it."""
+    """The client ends the stream this long after it sent the request."""
 
     @property
     def name(self) -> str:
@@ -104,7 +102,7 @@ class Stream:
 
     @property
     def ends_early(self) -> bool:
-        """Whether the client ends it, and not the answer."""
+        """Whether the client ends it, and not the server."""
         return self.events is not None or self.lasts_ns is not None
 
     def identity(self) -> dict[str, object]:
@@ -117,7 +115,7 @@ class Stream:
 
 
 def parse_each(value: object) -> Each:
-    """Parses `"event"`, `"line"`, `"64KiB"` or a number of bytes; raises ValueError."""
+    """Parses `"event"`, `"line"`, `"64KiB"` or a number of bytes. Raises ValueError for others."""
     if value in (EVENT, LINE):
         return str(value)
     try:
@@ -141,7 +139,7 @@ def counted(each: Each, count: int) -> str:
 
 
 def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
-    """Returns why an answer with these headers cannot be cut into such pieces; None if it can."""
+    """Returns why an answer with these headers cannot be read in such pieces; None if it can."""
     if isinstance(each, int):
         return None
     if encoding and encoding != "identity":
@@ -159,7 +157,7 @@ def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
 
 
 def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
-    """Returns why a stream should not have ended by itself; None if it may."""
+    """Returns why the server should not have ended a stream after `count` pieces; None if it may."""
     if stream.events is not None:
         return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
     if stream.lasts_ns is not None:
@@ -171,11 +169,10 @@ def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
 # --- work
 
 Work: TypeAlias = Operation | Requests | Stream | Journey | Mix
-"""The content of one sample."""
 
 
 def with_value(work: Work, value: object) -> Work:
-    """Returns the work for a start-up whose setup returned this value. Raises PlanError for a feed without rows."""
+    """Returns the work for a start-up whose setup returned `value`. Raises PlanError as `columns_of` does."""
     if isinstance(work, Mix):
         return Mix(parts=tuple(replace(part, work=_of_boot(part.work, value)) for part in work.parts))
     return work if isinstance(work, Stream) else _of_boot(work, value)
@@ -191,16 +188,16 @@ def _of_boot(work: PartWork, value: object) -> PartWork:
 
 
 def in_smoke(work: Work) -> Work:
-    """Returns the work for a smoke run, which only shows that requests succeed: a few for each part."""
+    """Returns the work for a smoke run, which only shows that requests succeed."""
     if isinstance(work, Mix):
         return Mix(parts=tuple(replace(part, weight=1.0) for part in work.parts))
     if isinstance(work, Stream) and work.lasts_ns is not None and work.events is None:
-        return replace(work, events=_SMOKE_EVENTS)
+        return replace(work, events=3)
     return work
 
 
 def parts_of(work: Work) -> tuple[Part, ...]:
-    """Returns the parts that have figures of their own."""
+    """Returns the parts of a mix, or the requests with names."""
     if isinstance(work, Mix):
         return work.parts
     if isinstance(work, Requests) and work.names:
@@ -210,7 +207,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
 
 
 def requests_of(work: Work) -> Iterator[tuple[str, str]]:
-    """Yields methods and paths from recipes: for many URLs the first. A journey's requests show only when they run."""
+    """Yields methods and paths from recipes, or of the first URLs. A journey's requests are known only when it runs."""
     match work:
         case Operation():
             yield work.method, work.url.partition("?")[0]
@@ -226,7 +223,7 @@ def requests_of(work: Work) -> Iterator[tuple[str, str]]:
 
 
 def steps_of(work: Work) -> dict[SubjectName, Subject]:
-    """Returns the steps with gates or limits in a journey, or in a load's journeys."""
+    """Returns the steps with gates or limits, in all journeys of the load."""
     works: dict[str, Work] = {part.name: part.work for part in parts_of(work)} or {"": work}
     return {(part, step.name): step for part, own in works.items() if isinstance(own, Journey) for step in own.steps}
 
