@@ -291,8 +291,8 @@ def _known(usage: Usage, where: str = "") -> str:
 def _queue(usage: Usage) -> str | None:
     """Returns how requests wait for each other; empty if unclear, None if they do not wait.
 
-    A request that is sent alone meets no queue. Its duration times the answers per second is the number of requests
-    that the server handles at a time (Little's law). Waiting for CPU time that all requests need does not count.
+    A request that is sent alone meets no queue. By Little's law, its duration and the answers per second give the
+    number of requests that the server handles at a time. Waiting for CPU time that all requests need does not count.
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)

@@ -436,8 +436,8 @@ class Busy:
         """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
 
         A rate loses the share t of the time in which others had the core, times `_COLD`. For a percentile it matters
-        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). If r is the
-        share of requests above the percentile, the percentile may be 1 / (1 - t / r) times as long.
+        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). With a
+        share r of requests above it, the percentile may be 1 / (1 - t / r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0
