@@ -291,8 +291,7 @@ def _known(usage: Usage, where: str = "") -> str:
 def _queue(usage: Usage) -> str | None:
     """Returns how requests wait for each other; empty if unclear, None if they do not wait.
 
-    A request that is sent alone meets no queue. By Little's law, its duration and the answers per second give the
-    number of requests that the server handles at a time. Waiting for CPU time that all requests need does not count.
+    A request that is sent alone meets no queue. Waiting for CPU time that all requests need does not count.
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
@@ -306,7 +305,7 @@ def _queue(usage: Usage) -> str | None:
     cpu_s = min(alone_s, _wanted(usage) * cores / usage.rps)
     served = Served(latency_s=loaded_s, cpu_s=cpu_s, connections=recording.connections, cores=cores)
     if latency_of(served, wait_s=alone_s - cpu_s) < SAME_LATENCY * loaded_s:
-        served_at_once = max(1, round(usage.rps * alone_s))
+        served_at_once = max(1, round(usage.rps * alone_s))  # Little's law
         return f"requests wait for each other, and the server handles about {served_at_once} at a time"
     # If requests differ, a few may wait while most do not.
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None

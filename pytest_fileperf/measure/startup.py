@@ -70,7 +70,7 @@ def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[
     """Returns the imports that account for the start-up's growth, the largest first.
 
     Empty if they explain less than half of it. `bases` are start-ups of the old version, `nows` of the new one. An
-    import must take longer in each of `nows` than in any of `bases`: a busy moment slows few of them.
+    import must take longer in each of `nows` than in any of `bases`, because a busy moment slows few.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):
