@@ -12,7 +12,7 @@ from functools import partial
 
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.judge.evidence import KNOWN_TO, evidence_of, precision_of
-from pytest_fileperf.judge.record import Explanation, Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.measurement import measurement_of
@@ -28,29 +28,24 @@ from pytest_fileperf.session.rig import Measured, Rig, notes_of, with_parts
 from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
-LONGEST_S, MOST_TIMES = 60.0, 12
-"""Limits of a baseline's time besides `max_duration`: seconds, and a multiple of the test's other measurements."""
-
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
-    """Measures the code here alone. Raises whatever starting and loading raise.
+    """Measures the code here alone.
 
-    `to_store` takes more time, because many later runs will use a baseline. It measures until the figures are certain.
-    Measurements on a busy machine are left out unless there are no others.
+    With `to_store` it measures until the figures are certain, because many later runs will use the baseline. Figures
+    from a busy machine are left out unless there are no others.
     """
     return _Alone(plan, rig).measured(to_store=to_store)
 
 
 class _Alone:
-    """Loads start-ups of the server, one of which serves at a time."""
-
     def __init__(self, plan: Plan, rig: Rig) -> None:
         self._plan = plan
         self._rig = rig
         self._seen: list[RunningServer] = []
-        """All that were loaded. A server's place here is its start-up's number in the recording."""
+        """All loaded servers. A server's place here is its start-up's number in the recording."""
         self._log: tuple[str, ...] = ()
-        """The last log lines of the first start-up with a status of 500 or more: only the log says why."""
+        """The last log lines of the first server that answered with a status of 500 or more."""
 
     def measured(self, *, to_store: bool) -> Measured:
         plan, runs, search, capacity = self._plan, list[Run](), None, None
@@ -96,13 +91,17 @@ class _Alone:
         )
         whole, *parts = with_parts(plan, runs, whole)
         if plan.profiles:
-            whole = whole.having(explanation=self._costs(measurement.server.cpu_per_request))
+            number = self._rig.servers.serving(plan.settings.server, plan.app) or 0
+            cpu_s = measurement.server.cpu_per_request
+            with self._booted(number, lambda _: None) as (server, load_by):
+                looked = Looked(server=server, load=load_by, root=None, cpu_per_request=cpu_s)
+                whole = whole.having(explanation=explain_costs(plan.profile(), looked, plan.generator_cores))
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
         """Loads start-ups until the figures are certain or the time is over; returns all loads that count."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
-        limit_s = min(LONGEST_S, MOST_TIMES * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
+        limit_s = min(60.0, 12 * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
         last_s = begun_s
         while True:
@@ -115,12 +114,10 @@ class _Alone:
                 kept += new
             if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
                 return kept or new
-            title = (
-                f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its figures are not known well'}"
-            )
+            why = "the machine was busy" if is_busy else "its figures are not known well"
+            title = f"{plan.test.title}, again: {why}"
 
     def _one_run_each(self, title: str) -> list[Run]:
-        """Loads each start-up once, in random order, but first the one that serves."""
         plan, rig, made = self._plan, self._rig, list[Run]()
         total_s = None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9
         begun_s, tell = rig.clock(), rig.telling(title, total_s, plan.boots)
@@ -137,7 +134,6 @@ class _Alone:
         return made
 
     def _search(self) -> RateSearch:
-        """Makes the loads of a search for the capacity; each start-up has its part of the time."""
         plan, rig, search = self._plan, self._rig, RateSearch(self._plan, chance=self._rig.chance)
         total_s, begun_s, numbers = plan.settings.search_ns / 1e9, rig.clock(), self._numbers()
         told = rig.telling(plan.test.title, total_s, plan.boots)
@@ -157,21 +153,14 @@ class _Alone:
         return search
 
     def _numbers(self) -> list[int]:
-        """Returns the start-ups in random order, but first the one that serves."""
+        """Returns the start-ups in random order, but first the start-up that already serves."""
         plan, rig = self._plan, self._rig
         serving = rig.servers.serving(plan.settings.server, plan.app)
         return sorted(rig.chance.sample(range(plan.boots), plan.boots), key=lambda number: number != serving)
 
-    def _costs(self, cpu_per_request: float | None) -> Explanation:
-        plan = self._plan
-        number = self._rig.servers.serving(plan.settings.server, plan.app) or 0
-        with self._booted(number, lambda _: None) as (server, load):
-            looked = Looked(server=server, load=load, root=None, cpu_per_request=cpu_per_request)
-            return explain_costs(plan.profile(), looked, plan.generator_cores)
-
     @contextmanager
     def _booted(self, number: int, tell: Tell) -> Iterator[tuple[RunningServer, Load]]:
-        """Gives this start-up and its loader, after the test's setup."""
+        """Gives a start-up, and a function that loads it, between the test's setup and teardown."""
         plan, rig = self._plan, self._rig
         boot = partial(rig.servers.boot, is_timed=plan.times_starts, counts_queries=plan.counts_queries)
         server = boot(plan.settings.server, plan.app, number, plan.cores)
@@ -189,7 +178,7 @@ class _Alone:
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
-    """Returns the greatest standard error of the gated metrics that rounds show; 0.0 if there are none."""
+    """Returns the greatest standard error of the gated metrics; 0.0 if rounds show no error of any."""
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
     metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]
@@ -197,7 +186,7 @@ def level_error(gate: Sequence[str], recording: Recording) -> float:
 
 
 def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
-    """Returns the values that stored figures must share to be compared, as JSON; `server` is the server's part."""
+    """Returns, as JSON, the values that stored figures must share to be compared; `server` describes the server."""
     return {
         "work": plan.work.identity(),
         "server": server,

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.session.comparison import Comparison
 
 TIMES = 2
-_FIRST = 0.75
-"""Part of a test's equal share; the rest is for tests that need more."""
-_AHEAD = 1.5
-"""Multiple of the time that a comparison is likely to need: chance decides its real need."""
 _LEAST_S = 2.0
 
 
@@ -31,17 +27,15 @@ _LEAST_S = 2.0
 class TimeBudget:
     total_s: float
     to_come: int = 1
-    """Tests that are still to be measured, including the running one."""
+    """How many tests are still to be measured, including the running one."""
     again: bool = False
     """Whether this is the second pass."""
     clock: Callable[[], float] = monotonic
     _begun_s: float | None = None
-    _kept: dict[str, tuple[str, Comparison]] = field(default_factory=dict)
-    """Undecided comparisons by the node id of their call; each with its test's."""
-    _decided: dict[str, tuple[Result, ...]] = field(default_factory=dict)
-    """Results of all other calls and their parts, by the node id of the call. They are not measured again."""
-    _raised: dict[str, Exception] = field(default_factory=dict)
-    """Errors that calls have raised, by node id."""
+    _kept: dict[str, Comparison] = field(default_factory=dict)
+    """Undecided comparisons by the node id of their call."""
+    _decided: dict[str, tuple[Sequence[Result], Exception | None]] = field(default_factory=dict)
+    """The results of all other calls, and their errors, by the node id of the call."""
 
     @property
     def left_s(self) -> float:
@@ -57,38 +51,33 @@ class TimeBudget:
             self._begun_s = self.clock()
         equal_s = self.left_s / max(1, self.to_come)
         if nodeid not in self._kept:
-            return max(_LEAST_S, _FIRST * equal_s)
-        comparison = self._kept[nodeid][1]
-        return comparison.spent_s + max(_LEAST_S, min(self.left_s, max(equal_s, _AHEAD * comparison.needs_s)))
+            return max(_LEAST_S, 0.75 * equal_s)  # the rest is for tests that need more
+        comparison = self._kept[nodeid]
+        # Chance decides whether the likely time is enough, so a call gets more.
+        return comparison.spent_s + max(_LEAST_S, min(self.left_s, max(equal_s, 1.5 * comparison.needs_s)))
 
     def kept(self, nodeid: str) -> Comparison | None:
-        """Takes out the comparison to continue, if any."""
-        _, comparison = self._kept.pop(nodeid, ("", None))
-        return comparison
+        return self._kept.pop(nodeid, None)
 
-    def keep(self, nodeid: str, test: str, comparison: Comparison) -> None:
+    def keep(self, comparison: Comparison) -> None:
         if not self.again:
-            self._kept[nodeid] = test, comparison
+            self._kept[comparison.plan.test.nodeid] = comparison
 
-    def judged(self, nodeid: str, results: Sequence[Result]) -> None:
-        """Keeps the results of a load and its parts as final, unless more time is likely to decide them."""
+    def judged(self, nodeid: str, results: Sequence[Result], error: Exception | None) -> None:
+        """Keeps a call's results and error as final, unless more time is likely to decide its comparison."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
-        if not is_open or nodeid not in self._kept or self._kept[nodeid][1].needs_s <= 0:
+        if not is_open or nodeid not in self._kept or self._kept[nodeid].needs_s <= 0:
             self._kept.pop(nodeid, None)
-            self._decided[nodeid] = tuple(results)
+            self._decided[nodeid] = results, error
 
-    def decided(self, nodeid: str) -> tuple[Result, ...]:
-        """Returns a call's final results from the first pass: the whole load first, then its parts."""
-        return self._decided.get(nodeid, ())
+    def decided(self, nodeid: str) -> tuple[Sequence[Result], Exception | None] | None:
+        """Returns a call's final results from the first pass, and its error: a test that has caught it expects it.
 
-    def failed(self, nodeid: str, error: Exception) -> None:
-        """Keeps a call's error for the second pass: a test that caught the error expects it again."""
-        self._raised[nodeid] = error
-
-    def raised(self, nodeid: str) -> Exception | None:
-        return self._raised.get(nodeid)
+        The whole load comes first, then its parts. None if the call is to be measured.
+        """
+        return self._decided.get(nodeid)
 
     def needs_s(self, test: str) -> float:
-        """Returns how much more time is likely to decide a test; 0.0 if nothing continues."""
-        return sum(comparison.needs_s for of, comparison in self._kept.values() if of == test)
+        """Returns how much more time is likely to decide a test, by its node id; 0.0 if no comparison continues."""
+        return sum(own.needs_s for own in self._kept.values() if own.plan.test.item == test)

@@ -28,18 +28,11 @@ from pytest_fileperf.plan.pacing import place_of
 from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
-_NEAR, _ABOVE = 0.85, 1.03
-"""Good loads between these shares of their start-up's capacity give the figures at capacity."""
 _LEAST_RPS = 0.5
 """If the closed loop has no good answer in its time, the search begins here."""
-_FEWER = 4
-"""A closed loop is repeated with its connections divided by this."""
-_TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 
 
 class RateSearch:
-    """The search for one version: its loads so far, and their result."""
-
     def __init__(self, plan: Plan, *, chance: random.Random) -> None:
         self._plan = plan
         self._chance = chance
@@ -52,7 +45,6 @@ class RateSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether no start-up needs another load."""
         return self._ended is not None
 
     @property
@@ -73,7 +65,7 @@ class RateSearch:
             self._ended = CapacityEnd.NO_RATE
 
     def step(self, load: Load, boot: int, *, left_s: float) -> bool:
-        """Makes the next load on a start-up. Returns False if there is none to make in the time that is left."""
+        """Makes the next load on a start-up. Returns False if none is needed, or if too little time is left."""
         if self.is_over:
             return False
         following = next_load(self._search, self._tried, left_s=left_s, boot=boot)
@@ -113,8 +105,8 @@ class RateSearch:
             return made(rate=held, low=held, high=math.inf, ended=ended, limit=self._knee(held))
         stabilised = frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
         rate, margin = math.exp(found.mean), math.exp(found.margin(stabilised))
-        confidence, limit = CONFIDENCE, self._knee(rate)
-        return made(rate=rate, low=rate / margin, high=rate * margin, confidence=confidence, limit=limit)
+        low, high = rate / margin, rate * margin
+        return made(rate=rate, low=low, high=high, confidence=CONFIDENCE, limit=self._knee(rate))
 
     def recording(self) -> Recording:
         """Returns the loads at the capacity, or the nearest to it, with each start-up's capacity."""
@@ -133,7 +125,7 @@ class RateSearch:
         return replace(recording, boots=tuple(with_capacity))
 
     def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
-        """Returns a start-up's results for a pair; `found` is what all loads show."""
+        """Returns a start-up's results for a pair; `found` is the estimate from all loads."""
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
             return BootEvidence(turns=(), latency=EMPTY, runs={})
@@ -151,11 +143,11 @@ class RateSearch:
         )
 
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
-        """Returns the good loads near their start-up's capacity, or near this rate if it is unknown."""
+        """Returns the good loads near their start-up's capacity, or near this rate if that capacity is unknown."""
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
-        good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= at[tried.boot] * _ABOVE]
-        near = [run for tried, run in good if tried.rate >= at[tried.boot] * _NEAR]
+        good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= at[tried.boot] * 1.03]
+        near = [run for tried, run in good if tried.rate >= at[tried.boot] * 0.85]
         if near:
             return near
         if good:
@@ -170,9 +162,10 @@ class RateSearch:
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
         if not of_server and any(tried.by_generator for tried, _ in above):
             return Limit(kind=LimitKind.GENERATOR, evidence="at a higher rate it could not send in time")
-        found = (limit_of(Usage(recording_of([run]))) for run in of_server)
-        if telling := next((limit for limit in found if limit.kind not in _TOLD_NOTHING), None):
-            return telling
+        for run in of_server:
+            limit = limit_of(Usage(recording_of([run])))
+            if limit.kind not in (LimitKind.RATE, LimitKind.UNCLEAR):
+                return limit
         # Beyond the capacity the rate is not the limit, even if a load is too short to show a backlog.
         share = measurement_of(recording_of(of_server[-1:])).server.cpu_share if of_server else None
         evidence = "" if share is None else f"server CPU {share * 100:.0f} % of a core"
@@ -180,14 +173,13 @@ class RateSearch:
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
-    """Makes the closed loop that gives the first rate; with fewer connections if most requests fail."""
+    """Makes the closed loop that gives the first rate; again with fewer connections if most requests fail."""
     run = load(probe)
     failed = sum(round_.failed for round_ in run.rounds)
     if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):
         return run
-    return closed_loop(load, replace(probe, connections=max(1, probe.connections // _FEWER)))
+    return closed_loop(load, replace(probe, connections=max(1, probe.connections // 4)))
 
 
 def smoke_capacity(rps: float) -> Capacity:
-    """Stands for a capacity in a smoke run, which does not search."""
     return Capacity(rate=rps, low=0.0, high=math.inf, limits={}, ended=CapacityEnd.SMOKE)

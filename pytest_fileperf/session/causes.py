@@ -50,21 +50,13 @@ from pytest_fileperf.report.profiled import (
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
 
-_MOST = 0.5
-"""A cause must account for this share of the waiting."""
-_FEW_FAILED = 0.01
-"""Share of requests that may fail in a look. With more, the profile shows failures instead, for example for lack of
-open files."""
-_WARM_NS = 250_000_000
-"""Brings a thread pool to its size before the profiler decides whether it may pause the process."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
     server: RunningServer
     load: Load
     root: Path | None
-    """The top of its code; None for the working directory."""
+    """The top directory of its code; None for the working directory."""
     cpu_per_request: float | None
     """In seconds, as measured without a profiler."""
 
@@ -87,7 +79,10 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns what requests lost (None if nothing, or unknown), and the log ratio that other programs may explain."""
+    """Returns the time that requests lost, and the logarithm of the latencies' ratio that other programs may explain.
+
+    The time is None if nothing is lost, or if it is unknown.
+    """
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
 
@@ -95,7 +90,7 @@ def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, 
 def explain_loss(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None, changed: Mapping[str, str]
 ) -> Explanation:
-    """Returns what made requests of the second version slower: waiting, or functions' CPU time.
+    """Returns why requests of the second version are slower: waiting, or functions' CPU time.
 
     `cores` are the profiler's. `changed` maps import names of changed packages to `name old → new`. Functions are
     searched only if CPU time is a good part of the loss, or if the loss is unknown.
@@ -120,7 +115,7 @@ def explain_loss(
 def _waited_for(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss
 ) -> tuple[str, Stalls | None, Limit | None]:
-    """Returns what requests waited for, in words and figures. Errors only cost the explanation."""
+    """Returns in words what requests waited for, the event loop's stalls, and the limit. Errors cost only these."""
     seen: list[tuple[Run, Recording]] = []
     try:
         for side in sides:
@@ -132,13 +127,13 @@ def _waited_for(
         return "", None, None
     (before, base), (run, now) = seen
     was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(Usage(now))
-    if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s * _MOST:
+    if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s / 2:
         return limit_waited_for(limit), None, limit
     (main_before_s, others_before_s), (main_s, others_s) = _cpu_in(before, base), _cpu_in(run, now)
     moved_s = min(main_s - main_before_s, others_before_s - others_s)
     text = stall_text(
         stalls,
-        _holder(plan, sides[-1], cores),
+        _blocking_stack(plan, sides[-1], cores),
         root=sides[-1].root or Path.cwd(),
         before_in_thread=not stalls.waits and moved_s >= (main_s + others_s) * A_GOOD_PART,
     )
@@ -172,14 +167,13 @@ def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
 
 
 def _failed_in(run: Run) -> str:
-    """Returns an error if so many requests failed in a look that it shows something else; else nothing."""
+    """Returns an error if over 1 % of the requests failed: then a profile shows the failures; else an empty text."""
     failed = sum(round_.failed for round_ in run.rounds)
     made = failed + sum(round_.requests for round_ in run.rounds)
-    return f"{failed:,} of {made:,} requests failed during the profile" if failed > _FEW_FAILED * made else ""
+    return f"{failed:,} of {made:,} requests failed during the profile" if failed > made / 100 else ""
 
 
-def _holder(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
-    """Returns the functions that block the server's event loop; None if no profiler can tell."""
+def _blocking_stack(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
     try:
         with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
             side.load(plan)
@@ -193,7 +187,6 @@ def _lasts_s(plan: LoadPlan) -> float:
 
 
 def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, changed: Mapping[str, str]) -> Explanation:
-    """Returns the functions whose CPU time per request grew; one line if no profiler can tell."""
     profiles = _profiles_or_why_not(plan, sides, cores)
     if isinstance(profiles, str):
         return Explanation(text=profiles)
@@ -221,7 +214,7 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
 def explain_start(
     base_s: float, now_s: float, look: Callable[[], tuple[list[ImportTimes], list[ImportTimes]]]
 ) -> Explanation:
-    """Returns the imports that made start-ups longer. Errors in a look only cost the names."""
+    """Returns the imports that made a start-up of `base_s` take `now_s`. Errors of `look` only cost the names."""
     grown: list[ImportGrowth] | None = None
     with suppress(FilePerfError, OSError):
         bases, nows = look()
@@ -235,23 +228,17 @@ _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
-    """Errors of load, files or py-spy only cost the explanation, never the verdict."""
-    try:
-        return _profiles(plan, sides, cores)
-    except (FilePerfError, OSError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        return f"no profile: {why}"
-
-
-def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles:
-    """Returns the profiles from two looks in the order A B B A. Raises ProfilerUnavailableError."""
+    """Returns profiles from two looks at each version, in the order A B B A, or why there are none."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
-    for index in (*range(len(sides)), *reversed(range(len(sides)))):
-        sampled, requests = _look(plan, sides[index], cores)
-        if threads_work(sampled):
-            with suppress(ProfilerUnavailableError):  # the look without the lock remains
-                sampled = with_threads(sampled, _look(plan, sides[index], cores, by_lock=True)[0])
-        seen[index].append((sampled, requests))
+    try:
+        for index in (*range(len(sides)), *reversed(range(len(sides)))):
+            sampled, requests = _look(plan, sides[index], cores)
+            if threads_work(sampled):
+                with suppress(ProfilerUnavailableError):  # the look without the lock remains
+                    sampled = with_threads(sampled, _look(plan, sides[index], cores, by_lock=True)[0])
+            seen[index].append((sampled, requests))
+    except (FilePerfError, OSError, ValueError) as error:  # never costs the verdict
+        return "no profile: " + str(error).partition("\n")[0]
     threads = threads_of(sampled for looks in seen for sampled, _ in looks)
     has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
 
@@ -272,7 +259,8 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
 
 def _look(plan: LoadPlan, side: Looked, cores: Cores, *, by_lock: bool = False) -> tuple[Sampled, int]:
     if not (plan.counted or plan.ramp or by_lock):
-        side.load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1))
+        # Brings a thread pool to its size before the profiler decides whether it may pause the process.
+        side.load(replace(plan, warmup_ns=0, round_ns=250_000_000, rounds=1))
     pids = side.server.worker_pids or side.server.pids
     with Profiler(pids, seconds=_lasts_s(plan), by_lock=by_lock, cores=cores) as profiler:
         run = side.load(plan)

@@ -10,9 +10,8 @@ changes with the next pair.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -46,7 +45,7 @@ from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.databases import Queries
-from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden, refuse_other_version
+from pytest_fileperf.serve.launch import Launch, refuse_changed, refuse_hidden, refuse_other_version
 from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
@@ -79,20 +78,17 @@ _MISSING = frozenset({400, 404, 405, 410, 415, 422, 501})
 """Answers of servers without this endpoint, or with other methods, parameters or bodies. The old version may not know a
 changed endpoint's parameters. Frameworks answer that with either 400 or 422."""
 _UNANSWERED = frozenset({"connect", "timeout", "disconnected", "protocol"})
-"""Kinds of failures without an answer."""
-_SHOWN = 3
 
 
 class Answer(Enum):
     GOOD = auto()
-    """At least some answers were good."""
     MISSING = auto()
     OTHER = auto()
     BROKEN = auto()
 
 
 def answer_of(rounds: Sequence[Round]) -> Answer:
-    """Returns GOOD also if there was no request."""
+    """Returns GOOD if some answers were good, or if there was no request."""
     kinds = {failure.kind for round_ in rounds for failure in round_.failures}
     if not kinds or any(round_.requests for round_ in rounds):
         return Answer.GOOD
@@ -103,29 +99,20 @@ def answer_of(rounds: Sequence[Round]) -> Answer:
     return Answer.MISSING if statuses <= _MISSING else Answer.OTHER
 
 
-def kinds_of(rounds: Sequence[Round]) -> str:
-    """The most frequent kind comes first."""
-    return ", ".join(failure.kind for failure in _failures(rounds))
+def failures_of(rounds: Sequence[Round]) -> tuple[Failure, ...]:
+    """Returns each kind of failure once, the most frequent first."""
+    return merge_failures(failure for round_ in rounds for failure in round_.failures)
 
 
-def described(rounds: Sequence[Round]) -> str:
-    """Returns the kinds of failures, the most frequent first, each with its first example."""
+def described(failures: Sequence[Failure]) -> str:
     said = []
-    for failure in _failures(rounds)[:_SHOWN]:
+    for failure in failures[:3]:
         example = " ".join(failure.example.split())
         said.append(f"{failure.kind} ({example})" if example and example != failure.kind else failure.kind)
     return "; ".join(said)
 
 
-def _failures(rounds: Sequence[Round]) -> tuple[Failure, ...]:
-    return merge_failures(failure for round_ in rounds for failure in round_.failures)
-
-
 # --- Starts both versions: the old one, and the code here
-
-_SEEDS = 1 << 31
-"""PYTHONHASHSEED ends at twice this."""
-_NO_FORK = "one version cannot be forked now"
 
 
 class _NoBaseError(Exception):
@@ -133,16 +120,14 @@ class _NoBaseError(Exception):
 
 
 class Sides:
-    """Both versions of a comparison, started in pairs."""
-
-    def __init__(self, base: CodeTree, plan: Plan, *, pool: ServerPool, chance: random.Random, is_stored: bool) -> None:
-        """`pool` defines how to launch. A stored baseline's code may fail to start, because its figures remain."""
+    def __init__(self, base: CodeTree, plan: Plan, rig: Rig, *, is_stored: bool) -> None:
+        """A stored baseline's code may fail to start, because its figures remain."""
         self._base = base
         self._is_stored = is_stored
         self.plan = plan
-        self._pool = pool
-        self._chance = chance
-        self._first_boot = chance.randrange(_SEEDS)
+        self._pool = rig.servers
+        self._chance = rig.chance
+        self._first_boot = rig.chance.randrange(1 << 31)  # PYTHONHASHSEED ends at twice this
         self._why_fresh = ""
         """Why both versions import the app for each start-up, if only one can be forked; else empty."""
 
@@ -155,12 +140,12 @@ class Sides:
         """
         self._pool.close()
         with ExitStack() as stack:
-            servers = self._launched(number, stack, is_timed=self.plan.times_starts)
+            servers = self._launched(number, stack)
             if not isinstance(servers, Reason) and self._base.url is None:
                 base, now = servers
                 if base.is_forked is not now.is_forked:
-                    why = f"{self._base.title}: {base.why_fresh}" if base.why_fresh else _NO_FORK
-                    self._why_fresh = now.why_fresh or why
+                    of_base = base.why_fresh and f"{self._base.title}: {base.why_fresh}"
+                    self._why_fresh = now.why_fresh or of_base or "one version cannot be forked now"
                     stack.close()
                     servers = self._launched(number, stack)
             try:
@@ -173,37 +158,31 @@ class Sides:
                         raise BaseDiedError(f"{self._base.title}: {error}") from error
                 raise
 
-    def start_first(self) -> None:
-        """If start-ups are measured, starts and ends both once: first starts may compile code or read from disk."""
-        if self.plan.times_starts:
-            self._pool.close()
-            with ExitStack() as stack:
-                self._launched(0, stack)
-
-    def _launched(self, number: int, stack: ExitStack, *, is_timed: bool = False) -> BothServers | Reason:
+    def _launched(self, number: int, stack: ExitStack) -> BothServers | Reason:
         try:
-            with self._of_base():
-                base = self._prepared(number, Side.BASE, is_timed=is_timed)
-            launches = (base, self._prepared(number, Side.NOW, is_timed=is_timed))
+            launches: list[Launch] = []
+            for side in Side:
+                with self._starting(side):
+                    launches.append(self._prepared(number, side))
             for launch in launches:
                 stack.callback(self._pool.end, launch)
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
             servers: dict[Side, RunningServer] = {}
-            for step in () if is_timed else (ProcessLaunch.import_ahead, ProcessLaunch.hold):
+            for step in () if self.plan.times_starts else (ProcessLaunch.import_ahead, ProcessLaunch.hold):
                 for side in Side:
-                    with self._of_base() if side is Side.BASE else nullcontext():
+                    with self._starting(side):
                         if isinstance(launch := launches[side], ProcessLaunch):
                             step(launch)
             for side in self._chance.sample(tuple(Side), 2):
-                with self._of_base() if side is Side.BASE else nullcontext():
+                with self._starting(side):
                     launches[side].start()
                     servers[side] = launches[side].ready()
                     servers[side].family = self._pool.family
             if self._base.url is None and not self._base.is_here:
                 refuse_changed(servers[Side.NOW], title=self._base.title)
                 if number == 0:
-                    with self._of_base():
+                    with self._starting(Side.BASE):
                         refuse_hidden(servers[Side.BASE], self._base)
             if self._why_fresh:
                 servers[Side.NOW].why_fresh = self._why_fresh
@@ -212,7 +191,7 @@ class Sides:
             text, *details = error.args
             return Reason(kind=ReasonKind.NO_APP, side="base", text=text, differences=tuple(details))
 
-    def _prepared(self, number: int, side: Side, *, is_timed: bool = False, tells_imports: bool = False) -> Launch:
+    def _prepared(self, number: int, side: Side, *, tells_imports: bool = False) -> Launch:
         base, plan, is_base = self._base, self.plan, side is Side.BASE
         server, app = plan.settings.server, plan.app
         start_up = StartUp(
@@ -222,7 +201,7 @@ class Sides:
             code_tree=base if is_base and base.url is None and not base.is_here else HERE,
             version="base" if is_base and base.is_here else "",
             forks=not (self._why_fresh or plan.times_starts),
-            is_timed=is_timed,
+            is_timed=plan.times_starts and not tells_imports,
             tells_imports=tells_imports,
             counts_queries=plan.counts_queries,
         )
@@ -231,7 +210,6 @@ class Sides:
         return self._pool.launch(server, app, start_up)
 
     def import_looks(self) -> tuple[list[ImportTimes], list[ImportTimes]]:
-        """Starts each version twice more, alone, and returns their imports."""
         looks: tuple[list[ImportTimes], list[ImportTimes]] = ([], [])
         workers = worker_count(self.plan.settings.server) or 1
         for side in (Side.BASE, Side.NOW, Side.NOW, Side.BASE):
@@ -247,15 +225,15 @@ class Sides:
         return looks
 
     @contextmanager
-    def _of_base(self) -> Iterator[None]:
-        """For steps of the old version's start: turns an acceptable failure into _NoBaseError."""
+    def _starting(self, side: Side) -> Iterator[None]:
+        """Raises _NoBaseError in place of an old version's error that only means it cannot be compared."""
         title = self._base.title
         try:
             yield
-        except AppMissingError as error:
-            raise _NoBaseError(f"{title} has no such app", str(error)) from error
         except FilePerfError as error:
-            if not self._is_stored:
+            if side is Side.BASE and isinstance(error, AppMissingError):
+                raise _NoBaseError(f"{title} has no such app", str(error)) from error
+            if side is Side.NOW or not self._is_stored:
                 raise
             why = str(error).splitlines()[0]
             advice = "Store it again with --fileperf-update=all, or compare only figures with fileperf_confirm = never"
@@ -264,22 +242,17 @@ class Sides:
 
 # --- comparison
 
-_OVER, _LOOKS = 0.3, 12
-"""Finding a cause may exceed `max_duration` by this share, in which this many looks must fit."""
-_LEAST_LOOK_NS = 600_000_000
-
 
 def measure_in_turn(
     plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool = False, base_alone: bool = False
 ) -> Measured | Reason:
     """Measures both versions alternately and judges, or returns the reason why nothing can be compared.
 
-    A stored baseline's code (`is_stored`) may fail to start. With `base_alone` the old version is also loaded alone, as
-    turns are shorter, and slower than that. Errors that gates use are taken from the session's budget. Raises PlanError
-    for versions that cannot be compared, and whatever starting and loading raise.
+    A stored baseline's code (`is_stored`) may fail to start. With `base_alone` the old version is also loaded alone,
+    because a server that takes turns is slower. Raises PlanError for versions that cannot be compared.
     """
     refuse_base(plan, base)
-    test, comparison = plan.test, None if rig.time is None else rig.time.kept(plan.test.nodeid)
+    comparison = None if rig.time is None else rig.time.kept(plan.test.nodeid)
     if comparison is None or comparison.work != plan.work.identity():  # the test may ask for something else now
         comparison = Comparison(plan, base, budget, rig, is_stored=is_stored, base_alone=base_alone)
     else:
@@ -289,7 +262,7 @@ def measure_in_turn(
     finally:
         rig.progress.done()
     if rig.time is not None and isinstance(found, Measured):
-        rig.time.keep(test.nodeid, test.item, comparison)
+        rig.time.keep(comparison)
     return found
 
 
@@ -300,18 +273,15 @@ def refuse_base(plan: Plan, base: CodeTree) -> None:
 
 
 class Comparison:
-    """A comparison of the code here with an old version, by one plan."""
-
     def __init__(
         self, plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool, base_alone: bool
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._base_alone = base_alone
         self._base = base
         self._budget = budget
-        self._sides = Sides(base, plan, pool=rig.servers, chance=rig.chance, is_stored=is_stored)
+        self._sides = Sides(base, plan, rig, is_stored=is_stored)
         self._rig = rig
-        self._cores = plan.generator_cores
         self._gates: dict[SubjectName, Sequential] = {}
         self._found: dict[SubjectName, tuple[MetricComparison, ...]] = {}
         self._begun_s = rig.clock()
@@ -319,32 +289,30 @@ class Comparison:
         self.spent_s = 0.0
         self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.compared)})
         self._runs: tuple[list[Run], list[Run]] = ([], [])
-        """Each version's."""
         self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None
         self._pairs: dict[SubjectName, list[Pair]] = {subject: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False
-        """Whether its setup, or all of its first requests, have failed before."""
+        """Whether the old version's setup, or all of its first requests, have failed before."""
         self._works: BothWorks = (plan.work, plan.work)
-        """With the setup's result for each version."""
         self._pair_ns = plan.first_pair_ns
-        """Least time for which the pair is loaded."""
+        """The least time for loading the next pair."""
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
-        """Duration of a turn of each version, in the latest pair."""
+        """Duration of one turn of each version together, in the latest pair."""
         self._latency_ns = 0
-        """Duration of a request in the probe, of the slower version."""
+        """Duration of a request in the probe, for the slower version."""
         self._probes: dict[Side, Run] = {}
-        """The first requests to the first start-ups. No figure has them, but these start-ups have answered them."""
+        """Each version's first requests. No figure has them, but they are part of the first start-up's warm-up."""
 
     def go_on(self, plan: Plan) -> None:
-        """Makes `result` continue with undecided gates; the plan's time counts from the first beginning."""
-        self._plan = self._sides.plan = replace(plan, alpha=self._plan.alpha)
+        """Makes the next call of `result` continue with the undecided gates, as if it had never stopped."""
+        self.plan = self._sides.plan = replace(plan, alpha=self.plan.alpha)
         self._begun_s = self._rig.clock() - self.spent_s
         self._pair_ns = plan.first_pair_ns
         self._open_gates({subject for subject, found in self._found.items() if self._times(subject, found) > 1})
 
     def _open_gates(self, subjects: Collection[SubjectName]) -> None:
-        plan, limit_s = self._plan, self._plan.max_duration_ns / 1e9
+        plan, limit_s = self.plan, self.plan.max_duration_ns / 1e9
         self._gates = {
             subject: Sequential(
                 plan.tolerances(subject),
@@ -360,22 +328,23 @@ class Comparison:
 
     @property
     def needs_s(self) -> float:
-        """How much more time is likely to decide it; 0.0 if more time does not help."""
+        """How much more time is likely to decide the comparison; 0.0 if more time does not help."""
         times = max((self._times(subject, found) for subject, found in self._found.items()), default=1.0)
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
         """Returns the multiple of the time that is likely to decide a subject; 1.0 if more time does not help."""
-        undecided = [item for item in found if item.outcome is Outcome.INCONCLUSIVE]
         times = (
-            times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self._plan.alpha)
-            for item in undecided
+            times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self.plan.alpha)
+            for item in found
+            if item.outcome is Outcome.INCONCLUSIVE
         )
-        return max(1.0, *times) if undecided else 1.0
+        return max((1.0, *times))
 
     def result(self) -> Measured | Reason:
-        """Makes pairs until they are enough, and judges. Or returns the reason why nothing can be compared."""
-        self._sides.start_first()
+        if self.plan.times_starts:
+            with self._sides.booted(0):
+                pass  # the first starts may compile code, or read from disk
         while True:
             number, pair_begun_s = len(self._pairs[WHOLE_LOAD]), self._rig.clock()
             with self._sides.booted(number) as servers, ExitStack() as torn_down:
@@ -397,12 +366,11 @@ class Comparison:
                 if not self._is_enough(number, pair_begun_s):
                     continue
                 measured = self._measured(servers)
-                self._rig.servers.fetch_document(self._plan.app, servers[Side.NOW])
+                self._rig.servers.fetch_document(self.plan.app, servers[Side.NOW])
             return measured.judged(self._with_slow_start)  # once both servers have ended
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
-        """Runs the test's setup for both versions, and puts its teardowns on the stack. Raises SetupError."""
-        work, settings = self._plan.work, self._plan.settings
+        work, settings = self.plan.work, self.plan.settings
 
         def work_on(server: RunningServer, base: str) -> Work:
             return work_of_boot(work, torn_down.enter_context(set_up(settings, server, base)), server, settings, base)
@@ -410,8 +378,8 @@ class Comparison:
         self._works = work_on(servers[Side.BASE], self._base.title), work_on(servers[Side.NOW], "")
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
-        """Lets the gates look; returns whether all of them are decided."""
-        now_s, plan = self._rig.clock(), self._plan
+        """Judges all pairs so far. Returns whether no gate needs another pair."""
+        now_s, plan = self._rig.clock(), self.plan
         more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
         # The last pair is followed by a load that shows what limits the code here. A millisecond is left, so that
         # rounding does not make a last pair too long.
@@ -427,14 +395,13 @@ class Comparison:
         return not self._gates
 
     def _require_same_tracer(self, servers: BothServers) -> None:
-        """Raises PlanError if only one version is traced, because that alone would make it slower."""
         base, now = (server.tracer for server in servers)
-        if base != now:
+        if base != now:  # a tracer alone makes a version slower
             traced, other = ("the new code", self._base.title) if now else (self._base.title, "the new code")
             raise PlanError(
                 f"{traced} is traced by {base or now}, but {other} isn't. Run it without fileperf_coverage, "
                 "or trace both",
-                where=self._plan.test.title,
+                where=self.plan.test.title,
             )
 
     # --- loading
@@ -444,68 +411,67 @@ class Comparison:
 
         Raises BaseFailedError if the old version is broken. If the code here is broken, it fails when measured alone.
         """
+        probe, work = self.plan.probe, self.plan.work.name
         for side in reversed(Side):
             load = partial(self._load_by, 0, side, servers[side])
-            run = load(self._plan.probe) if self._searches is None else closed_loop(load, self._plan.probe)
-            rounds = run.rounds
-            answer, work = answer_of(rounds), self._plan.work.name
+            run = load(probe) if self._searches is None else closed_loop(load, probe)
+            answer, failures = answer_of(run.rounds), failures_of(run.rounds)
             whose = self._base.title if side is Side.BASE else "the new code"
-            is_timeout = answer is Answer.BROKEN and kinds_of(rounds) == "timeout"
+            kinds = ", ".join(failure.kind for failure in failures)
+            is_timeout = answer is Answer.BROKEN and kinds == "timeout"
             # The probe may wait for less time than the comparison does.
-            if is_timeout and side is Side.NOW and self._plan.probe.timeout_ns < self._plan.limiting.timeout_ns:
-                said = f"{whose} has no answer to {work} in {_seconds(self._plan.probe.timeout_ns)}"
+            if is_timeout and side is Side.NOW and probe.timeout_ns < self.plan.limiting.timeout_ns:
+                said = f"{whose} has no answer to {work} in {_seconds(probe.timeout_ns)}"
                 return self._too_slow(f"{said} ({self._base.title} has {self._answer_of_base(servers)})")
             if answer is Answer.BROKEN and side is Side.BASE:
-                raise BaseFailedError(side=whose, work=work, said=described(rounds), log=servers[side].log)
+                raise BaseFailedError(side=whose, work=work, said=described(failures), log=servers[side].log)
             if answer is Answer.OTHER:
-                said, details = f"{whose} has another answer to {work} than this test expects", (described(rounds),)
+                said, details = f"{whose} has another answer to {work} than this test expects", (described(failures),)
                 return Reason(kind=ReasonKind.INCOMPARABLE, side=side.name.lower(), text=said, differences=details)
             if answer is not Answer.GOOD:
-                said, details = f"{whose} has no good answer to {work}", (kinds_of(rounds),)
+                said, details = f"{whose} has no good answer to {work}", (kinds,)
                 return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said, differences=details)
             if self._searches is not None:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_ns(run))
             self._probes[side] = run
-        least_ns = self._plan.too_long_ns(self._latency_ns)
+        least_ns = self.plan.too_long_ns(self._latency_ns)
         if least_ns and self._rig.time is not None and least_ns < 1e9 * self._rig.time.left_s:
-            self._plan = replace(self._plan, settings=self._plan.settings.lasting(least_ns))
+            self.plan = replace(self.plan, settings=self.plan.settings.lasting(least_ns))
             self._open_gates(tuple(self._gates))
         elif least_ns:
             base, now = (_seconds(_under_way_ns(self._probes[side])) for side in Side)
-            took = f"{self._plan.work.name} takes {now} now and {base} in {self._base.title}"
+            took = f"{work} takes {now} now and {base} in {self._base.title}"
             return self._too_slow(f"{took}, so a comparison takes at least {_seconds(least_ns)}")
         return None
 
     def _answer_of_base(self, servers: BothServers) -> str:
         try:
-            rounds = self._load_by(0, Side.BASE, servers[Side.BASE], self._plan.probe).rounds
+            rounds = self._load_by(0, Side.BASE, servers[Side.BASE], self.plan.probe).rounds
         except FilePerfError:
             return "none"
         return "one" if answer_of(rounds) is Answer.GOOD else "none"
 
     def _too_slow(self, said: str) -> Reason:
         more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
-        text = f"{said}, but there are only {_seconds(self._plan.max_duration_ns)}"
+        text = f"{said}, but there are only {_seconds(self.plan.max_duration_ns)}"
         return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:
-        """Loads both start-ups alternately, and keeps each subject's results."""
         # Whether each pair has its own start-up of the old version.
-        boots_anew = self._base.url is None and not isinstance(self._plan.settings.server, Url)
+        boots_anew = self._base.url is None and not isinstance(self.plan.settings.server, Url)
         if self._searches is not None:
             self._search(self._searches, number, servers)
             held = [pair.stabilised for pair in self._pairs[WHOLE_LOAD]]
             held.append(tuple(sorted(set.intersection(*(set(server.stabilised) for server in servers)))))
-            # Each load changes what earlier pairs show, because all loads together give the slope.
-            found = [search.estimate() for search in self._searches]
-            self._pairs[WHOLE_LOAD] = []
-            for place, stabilised in enumerate(held):
-                base, now = (search.on_boot(place, own) for search, own in zip(self._searches, found, strict=True))
-                pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
-                self._pairs[WHOLE_LOAD].append(pair)
+            # Each load changes the results of earlier pairs, because all loads together give the slope.
+            base_on, now_on = (partial(search.on_boot, found=search.estimate()) for search in self._searches)
+            self._pairs[WHOLE_LOAD] = [
+                Pair(base=base_on(place), now=now_on(place), stabilised=stabilised, base_boots_anew=boots_anew)
+                for place, stabilised in enumerate(held)
+            ]
             return
-        turn = self._plan.turn
+        turn = self.plan.turn
         runs = self._turns(number, servers) if turn is None else self._loads(turn, number, servers)
         for side, probe in self._probes.items():
             runs[side][0] = after_probe(runs[side][0], probe)
@@ -513,13 +479,12 @@ class Comparison:
         stabilised = tuple(sorted(set.intersection(*(set(run.boot.stabilised) for own in runs for run in own))))
         for side in Side:
             self._runs[side].extend(runs[side])
-        for subject in self._plan.subjects:
+        for subject in self.plan.subjects:
             base, now = (_pair_side(own, subject) for own in runs)
             pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
             self._pairs[subject].append(pair)
 
     def _search(self, searches: tuple[RateSearch, ...], number: int, servers: BothServers) -> None:
-        """Continues both searches, load by load alternately, until neither needs one or the time is over."""
         ends_s = self._rig.clock() + self._pair_ns / 1e9
         going = list(Side)
         while going:
@@ -530,20 +495,21 @@ class Comparison:
                     going.remove(side)
 
     def _load_by(self, number: int, side: Side, server: RunningServer, plan: LoadPlan) -> Run:
-        return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
+        cores = self.plan.generator_cores
+        return self._rig.loads.make(self._works[side], plan, number, server, cores, self._tell)
 
     def _turns(self, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
         # All pairs so far show how long a request takes. The probe may have met a stall, or a start-up's first moment.
         each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
         latency_ns = max(each_ns) or self._latency_ns
-        turns = self._plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
+        turns = self.plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
         self._cycle_ns = 2 * sum(turns.turns_ns) // len(turns.turns_ns)
-        base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
+        cores = self.plan.generator_cores
+        base, now = self._rig.loads.alternate(self._works, turns, number, servers, cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.rounds)
         return [base], [now]
 
     def _loads(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
-        """Makes whole loads on each start-up, in random order, until the pair's time is over."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         ends_s = self._rig.clock() + self._pair_ns / 1e9
         while not runs[Side.BASE] or self._rig.clock() < ends_s:
@@ -557,7 +523,7 @@ class Comparison:
     # --- results
 
     def _measured(self, servers: BothServers) -> Measured:
-        plan, server = self._plan, servers[Side.NOW]
+        plan, server = self.plan, servers[Side.NOW]
         load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
         # A server that takes turns idles half of the time. Its limit shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
@@ -623,17 +589,17 @@ class Comparison:
     def _judged(
         self, subject: SubjectName, measurement: Measurement, base: Recording, by_others: float
     ) -> tuple[MetricComparison, ...]:
-        """Returns the gates' results, as far as both versions can be trusted."""
+        """Returns the gates' results, INCONCLUSIVE if the load or the old version cannot be trusted."""
         found = self._found.get(subject, ())
         if self._rig.time is not None:
             found = tuple(map(within_budget, found))
-        allowed = self._plan.allowed_errors(subject)
+        allowed = self.plan.allowed_errors(subject)
         found = unless_base_failed(found, base, allowed=allowed, title=self._base.title)
         found = unless_unsteady(found, measurement.busy, by_others=by_others)
         found = unless_saturated(found, measurement.saturated)
-        self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
+        self._budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
         # The code compared with itself shows the least visible change. It is not judged.
-        return () if self._plan.to_the_end else found
+        return () if self.plan.to_the_end else found
 
     def _explanation(
         self, comparisons: Sequence[MetricComparison], looked: Sequence[Looked], loss: Loss | None
@@ -643,13 +609,12 @@ class Comparison:
         if not any(found.outcome is Outcome.REGRESSED and found.metric not in others for found in comparisons):
             return None
         changed = {} if self._base.python is None else changed_packages(Path(self._base.python))
-        # Looks are shorter if the time of the comparison is over.
-        left_ns = (1 + _OVER) * self._plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
-        look = self._plan.profile(max(_LEAST_LOOK_NS, round(left_ns / _LOOKS)))
-        return explain_loss(look, looked, self._cores, loss, changed)
+        # Up to twelve looks must fit into the time that is left, or into 30 % more than all of it.
+        left_ns = 1.3 * self.plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
+        look = self.plan.profile(max(600_000_000, round(left_ns / 12)))
+        return explain_loss(look, looked, self.plan.generator_cores, loss, changed)
 
     def _with_slow_start(self, result: Result) -> Result:
-        """Adds what made start-ups longer, if they are REGRESSED."""
         found = next((item for item in result.verdict.comparisons if METRICS[item.metric].of_start), None)
         if found is None or found.outcome is not Outcome.REGRESSED or found.base is None or found.now is None:
             return result
@@ -676,9 +641,9 @@ def _seconds(ns: int) -> str:
 
 
 def _under_way_ns(run: Run) -> int:
-    """Returns the duration of the request that a connection typically waits for, a journey's pauses included.
+    """Returns the duration of the request that a connection typically waits for: 0 without requests.
 
-    The slow part of a mix may have few requests, but a turn must wait for them. 0 without requests.
+    A journey's pauses are included. A mix's slow part may have few requests, but a turn must wait for them.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)

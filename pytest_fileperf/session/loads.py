@@ -50,17 +50,6 @@ BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Old and new version; `Side` is the index."""
 Cores: TypeAlias = frozenset[int] | None
 """None for any."""
-_FAULT_NS = 40_000
-"""Page faults are frequent if one comes in this much CPU time: each costs some 3 µs. (Uploads of 256 KiB: 10 µs.)"""
-_AT_MOST = 3.0
-"""At most this multiple of others' use of a core counts as waiting. With nine test runs on two cores, half of the time
-lost to the others remained hidden."""
-_ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
-"""How long requests are sent one after the other; the last one is waited for."""
-_USUAL_S, _CLOSE_S = 0.25, 0.004
-"""Time between two looks at the server: frequent ones cost some percent of a core."""
-_FEW_REQUESTS = 20
-"""After fewer requests, as in a smoke run, nobody waits for work that they leave."""
 _OF_ALL: Mapping[str, Any] = {
     "peak_rss_bytes": None, "memory": (), "growth": None, "samples": (), "alone": EMPTY, "leads": None,
     "thread_pools": (), "startup_ns": None, "queries": None,
@@ -68,7 +57,6 @@ _OF_ALL: Mapping[str, Any] = {
 """Facts about a start-up that only a whole load has, with their values for a part or step."""
 Tell: TypeAlias = Callable[[RunProgress], None]
 Load: TypeAlias = Callable[[LoadPlan], Run]
-"""Loads one start-up."""
 
 
 class Loader:
@@ -82,8 +70,7 @@ class Loader:
     ) -> None:
         """With `coverage`, a tracer of the test run may also trace the generators.
 
-        `network` says where load may go, and `family` is the client family for journeys that name none. The workers of
-        `cluster` make the load in place of processes here.
+        `family` is the client family for journeys that name none. With a `cluster`, its workers make the load.
         """
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
@@ -105,18 +92,17 @@ class Loader:
             closing.callback(self._generators.close)
 
     def workers(self) -> Workers | None:
-        """Returns the cluster's workers; None without one. Raises GeneratorError if they cannot make a load."""
+        """Returns the cluster's workers; None without a cluster. Raises GeneratorError if they cannot make a load."""
         return None if self._cluster is None else self._cluster.workers()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        """Loads one start-up. Raises LoadError, PlanError, GeneratorError and ServerDiedError."""
+        """Raises LoadError, PlanError, GeneratorError and ServerDiedError."""
         (run,) = self._runs((work,), plan, index, (server,), cores, tell)
         return run
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
-        """Loads two start-ups alternately, old and new, each with its work; raises the errors of `make`."""
         base, now = self._runs(works, plan, index, servers, cores, tell)
         return base, now
 
@@ -140,7 +126,7 @@ class Loader:
                 pids=lambda: trees.trees[0].pids,
                 port=None if in_process or servers[0].uds else httpx.URL(servers[0].url).port,
                 generators=tuple if in_process else lambda: self._generators.pids,
-                interval_s=_CLOSE_S if plan.close else _USUAL_S,
+                interval_s=0.004 if plan.close else 0.25,  # frequent looks cost some percent of a core
             )
         with ExitStack() as looks:
             left = looks.enter_context(self._left(servers, works, trees, plan))
@@ -212,7 +198,7 @@ class Loader:
         trees: TreeWatch,
         plan: LoadPlan | Alternation,
     ) -> Iterator[list[float]]:
-        """Looks before and after the load in the block; then the list has the cores that each server still uses."""
+        """Gives a list that has each server's number of cores at work after the load in the block."""
         left = [0.0] * len(servers)
         looks = _leaves_work(plan)
         if looks and any(server not in self._idle for server in servers):
@@ -270,7 +256,7 @@ class Loader:
     def _processes(
         self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
     ) -> tuple[GeneratorProcess, ...]:
-        """Returns the generators of the last load; nothing for a single process here."""
+        """Returns the generators of the last load; none if a single process here made it."""
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
             return ()
@@ -299,7 +285,7 @@ def _check(servers: Sequence[RunningServer]) -> None:
 
 
 def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
-    """Returns from when to when a version was loaded in the warm-up, in ns before its end."""
+    """Returns when a version was loaded in the warm-up: each begin and end, in ns before the warm-up's end."""
     if isinstance(plan, LoadPlan):
         return [(plan.warmup_ns, 0)]
     before = [plan.measured_from_ns - edge for edge in plan.pacing(side).edges]
@@ -312,8 +298,8 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
     `sides` are the samples of all servers that were loaded alternately. `ended_ns` is the CPU time of their processes
     that ended meanwhile. Two upper bounds are known for the delay by other processes, and the lower one counts. One is
     the core's busy time without the servers' own, although part of it fell into the server's idle time. The other is
-    the main thread's waits for a core, although some were for its own threads. Time that a virtual machine's host took
-    is measured, and added in full, because these waits do not include it.
+    the main thread's waits for a core, although some were for its own threads. The time that a virtual machine's host
+    took is added in full, because these waits do not include it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -327,7 +313,8 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
         return 1.0
     others_ns = (busy_ns - sum(ran_ns) - ended_ns) / len(sides)
     by_others = max(0.0, min(others_ns / ran_ns[side], waited_ns / main_ns))
-    return 1 + stolen_ns / sum(ran_ns) + _AT_MOST * by_others
+    # With nine test runs on two cores, half of the time lost to the others remained hidden without this factor.
+    return 1 + stolen_ns / sum(ran_ns) + 3 * by_others
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
@@ -336,7 +323,8 @@ def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[s
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
     faults = _growth(samples, lambda sample: sum(use.page_faults or 0 for use in sample.server))
-    return tuple(name for name in stabilised if name != "addresses" or faults * _FAULT_NS <= cpu_ns)
+    # A page fault costs some 3 µs. They are frequent if one comes in 40 µs (uploads of 256 KiB: one in 10 µs).
+    return tuple(name for name in stabilised if name != "addresses" or faults * 40_000 <= cpu_ns)
 
 
 def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
@@ -344,10 +332,10 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Adds how long requests take one after the other, if the number of connections seems to limit the load.
+    """Adds latencies of requests on a single connection, if the number of connections seems to limit the load.
 
-    Only this shows whether requests wait for each other. `load` makes a further, short load on the same start-up. It is
-    left out for a fixed number of requests, for a rate, and if requests take longer than `left_s`.
+    Only they show whether requests wait for each other. `load` makes a further, short load on the same start-up. But
+    nothing is added for a fixed number of requests, for a rate, and if requests take longer than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):
@@ -363,7 +351,7 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
     latency_ns = as_slow.boot.alone.mean_ns()
     if latency_ns > left_s * 1e9 or not may_queue(Usage(recording_of([as_slow]))):
         return run
-    lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency_ns)), _MOST_ALONE_NS)
+    lasts_ns = min(max(150_000_000, 3 * round(latency_ns)), 1_000_000_000)  # besides that, the last answer
     try:
         return with_alone(
             load(LoadPlan(connections=1, warmup_ns=0, round_ns=lasts_ns, rounds=1, timeout_ns=plan.timeout_ns))
@@ -373,13 +361,12 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
 
 
 def _leaves_work(plan: LoadPlan | Alternation) -> bool:
-    """Returns whether the load is so large that work which it leaves behind would be noticed."""
+    """Returns whether a load may leave work behind: not if it has few requests, as in a smoke run."""
     asked = None if isinstance(plan, Alternation) else plan.requests or plan.burst
-    return asked is None or asked >= _FEW_REQUESTS
+    return asked is None or asked >= 20
 
 
 def after_probe(run: Run, probe: Run) -> Run:
-    """Adds the previous load on the same start-up, which is in no figure: it becomes part of the warm-up."""
     before, earlier = {WHOLE_LOAD: probe.rounds, **probe.subjects}, probe.warm_ups
     warm_ups = {
         name: reduce(WarmUp.__add__, before.get((name, ""), ()), earlier.get(name, WarmUp())) + warm_up
@@ -390,10 +377,7 @@ def after_probe(run: Run, probe: Run) -> Run:
 
 
 def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
-    """Returns the recording of one or more runs of one load; runs on the same start-up continue its round numbers.
-
-    For a part or a step, facts about the whole load are left out.
-    """
+    """Joins runs of one load. For a part or a step, facts about the whole load are left out."""
     first, is_whole = runs[0], not part and not step
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}

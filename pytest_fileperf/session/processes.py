@@ -12,26 +12,11 @@ from pytest_fileperf.host.sample import cores_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import give_all_cores
 
-_SOON_S = 0.02
-_LATER_S = 0.1
-"""Seconds between looks, in the first second of a load and later. Until a look, a child has its parent's cores."""
-_FIRST_S = 1.0
-_MUCH = 0.1
-"""If ended children had this share of the server's CPU time, the server itself may use all cores. They are too
-short-lived to get cores one by one."""
-_LEAST_NS = 50_000_000
-_IDLE_S = 0.1
-"""How long a server is observed before its first load, to see its use without load."""
 _SLICE_S = 0.05
 STILL = 0.2
-"""A server that uses this many more cores is still at work."""
-_LEFT = 0.05
-"""Work after a load counts from this share of the load's time: it costs so many answers."""
-_LEAST_LEFT_S = 0.15
-_LEAST_SPENT_S = 0.1
-"""CPU time beyond the rest of the last requests, one per connection."""
+"""A server that uses this many more cores than without a load is still at work."""
 _MOST_LEFT_S = 3.0
-"""Least and longest observation: a moment after its last answer a server may close connections."""
+"""The longest observation of a server after its load."""
 
 
 class ServerTree:
@@ -41,7 +26,7 @@ class ServerTree:
         self._began_ns = self.cpu.spent_ns()
         self._most_bytes = 0
         self._own = self._found_own()
-        """Its workers, and their parents. All others are children that work for it."""
+        """The server's workers, and their parents. All its other processes are children that work for it."""
         self._before_ns = self.cpu.own_ns()
         self._first = frozenset(self.pids)
         self._seen = set(self._first)
@@ -55,7 +40,6 @@ class ServerTree:
 
     @property
     def children(self) -> tuple[int, ...]:
-        """The server's processes that are neither workers nor parents of workers."""
         return tuple(pid for pid in self.pids if pid not in self._own)
 
     @property
@@ -73,19 +57,18 @@ class ServerTree:
         self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
 
     def spent_ns(self) -> int:
-        """Returns the CPU time of these processes in the block; 0 if unknown."""
+        """Returns the CPU time of the server's processes so far; 0 if unknown."""
         return (self.cpu.spent_ns() or 0) if self.is_watched else 0
 
     @property
     def ended(self) -> int:
-        """How many of the server's processes ended, if one of them is from before the load: children come and go."""
+        """How many of the server's processes ended; 0 if all of them were children that began during the load."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
     @property
     def has_passing_children(self) -> bool:
-        """Whether children that have already ended did much of the work."""
-        return self.cpu.ended_ns >= max(_LEAST_NS, _MUCH * self._grown_ns())
+        return self.cpu.ended_ns >= max(50_000_000, self._grown_ns() / 10)
 
     @property
     def is_lost(self) -> bool:
@@ -113,14 +96,12 @@ class ServerTree:
         return cores_of(self.pids)
 
     def _grown_ns(self) -> int:
-        """Returns the server's CPU time since the beginning; 0 if unknown."""
         now_ns = self.cpu.total_ns
         return 0 if now_ns is None or self._began_ns is None else now_ns - self._began_ns
 
     def _found_own(self) -> frozenset[int]:
-        """Returns the server's workers. A process that ended before this was a worker, not a child that does work."""
         workers = set(self._server.worker_pids)
-        self.cpu.ended_ns = 0
+        self.cpu.ended_ns = 0  # a process that ended before this was a worker, not a child that does work
         return frozenset(workers | self.cpu.above(workers)) & set(self.pids)
 
 
@@ -128,9 +109,8 @@ class TreeWatch:
     """Looks at the processes of servers within the `with` block, in a thread.
 
     Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
-    cores of the test run, as they would without it. A child is found a moment after it begins. If children end too soon
-    for that, the servers get all cores, so that their children begin there. All servers get them, because they are
-    compared.
+    cores of the test run. A child is found a moment after it begins. If children end too soon for that, the servers get
+    all cores, so that their children begin there. All servers get them, because they are compared.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
@@ -154,23 +134,26 @@ class TreeWatch:
 
     def _main(self) -> None:
         began_s = monotonic()
-        while not self._over.wait(_SOON_S if monotonic() < began_s + _FIRST_S else _LATER_S):
+        # Until a look, a child has its parent's cores.
+        while not self._over.wait(0.02 if monotonic() < began_s + 1 else 0.1):
             self._look()
 
     def idle(self) -> tuple[float, ...]:
         """Returns how many cores each server uses without a load; call it before the block."""
-        return self._used(_IDLE_S)
+        return self._used(0.1)
 
     def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
         """Returns how many cores more than `idle` each server uses after a load; 0.0 if that soon ends.
 
-        Call it after the block. It takes a moment, and longer only if a server is still at work.
+        Call it after the block. It takes longer than a moment only if a server is still at work.
         """
-        least_s = min(_MOST_LEFT_S, max(_LEAST_LEFT_S, _LEFT * load_s))
+        # Work counts if it takes a twentieth of the load's time: it costs so many answers. A moment after its last
+        # answer, a server may close connections.
+        least_s = min(_MOST_LEFT_S, max(0.15, load_s / 20))
         still, looks = set(range(len(self.trees))), list[tuple[float, ...]]()
         while still and len(looks) * _SLICE_S < _MOST_LEFT_S:
             spent_s = [_SLICE_S * (sum(used[place] for used in looks) - idle[place] * len(looks)) for place in still]
-            if len(looks) * _SLICE_S >= least_s and min(spent_s) >= _LEAST_SPENT_S:
+            if len(looks) * _SLICE_S >= least_s and min(spent_s) >= 0.1:  # more than the last requests' rest
                 break
             looks.append(self._used(_SLICE_S))
             still = {place for place in still if looks[-1][place] >= idle[place] + STILL}
@@ -180,9 +163,9 @@ class TreeWatch:
         )
 
     def _used(self, seconds: float) -> tuple[float, ...]:
-        """Returns how many cores each server uses in this time; 0.0 if unknown."""
         began_ns, before = monotonic_ns(), [tree.spent_ns() for tree in self.trees]
-        sleep(seconds if any(before) else 0)
+        if any(before):
+            sleep(seconds)
         length_ns, after = max(1, monotonic_ns() - began_ns), [tree.spent_ns() for tree in self.trees]
         return tuple((later - earlier) / length_ns for earlier, later in zip(before, after, strict=True))
 

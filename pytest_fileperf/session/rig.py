@@ -42,25 +42,20 @@ class Rig:
     """Not the generator that test suites seed: two sessions must not have the same luck."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     time: TimeBudget | None = None
-    """Shared by all comparisons; None if each has its own `max_duration`."""
+    """The time that all comparisons share; None if each has its own `max_duration`."""
 
     @classmethod
     def starting(
         cls, options: Options, *, progress: ProgressSink, source: Source, time: TimeBudget | None, asks: bool = False
     ) -> Rig:
-        """Returns the equipment. With `asks`, it asks servers which endpoints their apps have."""
-        coverage, network = options.coverage, options.network
+        """With `asks`, the rig asks servers which endpoints their apps have."""
+        coverage, network, family = options.coverage, options.network, options.client
+        preloads = Preloads() if options.preloads else None
+        cluster = None if options.cluster is None else Cluster(options.cluster)
         return cls(
             progress=progress,
-            servers=ServerPool(
-                network, coverage, Preloads() if options.preloads else None, options.client, {} if asks else None
-            ),
-            loads=Loader(
-                coverage=coverage,
-                network=network,
-                family=options.client,
-                cluster=None if options.cluster is None else Cluster(options.cluster),
-            ),
+            servers=ServerPool(network, coverage, preloads, family, {} if asks else None),
+            loads=Loader(coverage=coverage, network=network, family=family, cluster=cluster),
             source=source,
             time=time,
         )
@@ -68,8 +63,8 @@ class Rig:
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
         """Returns a function that reports a load's progress as part of a whole measurement, which begins now.
 
-        It takes the start-up's number, from 1 on, and the requests of earlier loads. Without `total_s` the measurement
-        ends by a count.
+        The function takes the start-up's number, from 1 on, the requests of earlier loads, and the load's progress.
+        Without `total_s` the measurement ends by a count.
         """
         begun_s = self.clock()
 
@@ -100,21 +95,21 @@ class Measured:
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
     """The code of the server; the old version's in a comparison."""
     base_alone: Recording | None = None
-    """The old version loaded alone, if two versions were measured alternately and the plan wanted it."""
+    """The old version loaded alone, if `measure_in_turn` was asked for that."""
     why_not: Reason | None = None
     notes: tuple[str, ...] = ()
-    """Facts for the user about an old version that could not be measured; each may have several lines."""
+    """Texts for the user about an old version that could not be measured; each may have several lines."""
 
     def judged(
         self, judge: Callable[[Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        """Returns judged results. Parts come first, because the whole load gets the error that is left."""
+        """Judges the parts first, because the whole load gets the error that is left of the session's budget."""
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
-    """Returns facts that a reader must know about the served app."""
+    """Returns notes about how the served app differs from the test's, and why it is not forked."""
     found = (
         Note(kind=NoteKind.SET_BY_TEST, texts=tuple(map(" ".join, server.changed))),
         Note(kind=NoteKind.NOT_AS_MADE, texts=tuple(f"{name} ({why})" for name, why in server.own)),
@@ -127,7 +122,10 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the whole load's result, then each part's and step's, which have the whole load's bottleneck."""
+    """Returns the whole load's result, then each part's and step's, with the whole load's bottleneck.
+
+    Raises PlanError if the test names a step that no journey reached, although journeys went well.
+    """
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own, test = recording_of(runs, *subject), whole.test.of(subject)
@@ -146,7 +144,6 @@ def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, 
 
 
 def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[SubjectName, ...]:
-    """Returns each part and each seen step. Raises PlanError for missing steps of a journey that went well."""
     reached = {subject for run in runs for subject in run.subjects if subject[1]}
     seen = {
         subject: None
@@ -167,7 +164,6 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[SubjectName, ...]:
 
 
 def _why_not(subject: SubjectName, reached: set[SubjectName]) -> str:
-    """Returns why a step has no figures; `reached` are the load's steps, even from the warm-up."""
     own, *names = ("#".join(filter(None, each)) for each in (subject, *reached))
     if subject in reached:
         return (

@@ -20,10 +20,8 @@ _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
 
 
 class Selection:
-    """The choice of one session, made before any test runs."""
-
     def __init__(self, since: CodeTree, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
-        """Raises PlanError if the changes cannot be found."""
+        """Finds the changes since a commit; `ini` is pytest's settings file. Raises PlanError if that fails."""
         if since.commit is None:
             raise PlanError("it isn't a Git ref. Name a branch, a tag or a commit")
         self._store = BaselineStore(baselines)
@@ -35,7 +33,7 @@ class Selection:
         """The commit with the code of the tests that are left out, in words."""
 
     def why(self, nodeid: str) -> str:
-        """Returns why a test is measured; empty if the change cannot affect it."""
+        """Returns why a test is measured; empty if no change can affect it."""
         try:
             return next(self._whys(nodeid), "")
         except BaselineError:  # the test itself reports it
@@ -54,7 +52,7 @@ class Selection:
             found = self._store.find(module, f"{nodeid}#{number}", self._environment)
 
     def _files_of(self, module: str) -> tuple[str, ...]:
-        """Returns the repository's files that pytest reads for a test, existing or not; none if it is elsewhere."""
+        """Returns the repository's files that pytest would read for a test module; none if it is outside."""
         top, file = self._change.top, (self._rootdir / module).resolve()
         if not file.is_relative_to(top):
             return ()
@@ -78,5 +76,5 @@ class Selection:
 
 
 def _from_index(packages: Mapping[str, str]) -> dict[str, str]:
-    """Leaves out packages in local directories, whose files are compared instead."""
+    """Leaves out packages in local directories: their files are compared instead."""
     return {name: version for name, version in packages.items() if not version.endswith("(local)")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -52,10 +52,6 @@ from pytest_fileperf.versions.tree import CodeTree
 #
 # Each step is a short load of the code here on the serving start-up. It then is the measurement's first.
 
-_NO_CORE = "no core is free for another one"
-_PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
-"""A saturated core shows after this time."""
-
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
     """Returns how many generators make the load, and remarks about it. Raises PlanError if there are too few."""
@@ -93,7 +89,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
         return 1, "the app is loaded from the test process"
     if workers is None:
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        cores, no_more = here - (worker_count(settings.server) or 1), _NO_CORE
+        cores, no_more = here - (worker_count(settings.server) or 1), "no core is free for another one"
     else:
         cores, no_more = workers, "the cluster has no more workers"
     if min(cores, most) < 2:
@@ -104,8 +100,8 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
         while True:
             probe = LoadPlan(
                 connections=settings.connections,
-                warmup_ns=_WARMUP_NS,
-                round_ns=_PROBE_NS,
+                warmup_ns=100_000_000,
+                round_ns=300_000_000,  # a saturated core shows after this time
                 rounds=1,
                 timeout_ns=settings.timeout_ns,
                 pause=settings.pause,
@@ -124,6 +120,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
 
 # --- session
 
+_GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
 _ON_ONE_BOOT = (
     "This test uses fileperf_server, so its data exists on one start-up of the server only. Measurements use "
     "other start-ups. Create the data with setup=, which runs on every start-up"
@@ -131,13 +128,10 @@ _ON_ONE_BOOT = (
 
 
 class Session:
-    """A context manager that measures one test after the other, on servers that it starts and ends."""
-
     def __init__(self, options: Options, rig: Rig, *, against: CodeTree | None = None, gates: int = 1) -> None:
-        """The session closes `rig`, with which it measures.
+        """The session closes `rig` at its end. The code at `against` replaces stored baselines.
 
-        `against` replaces stored baselines. `gates` is the number of comparisons expected in this session, which share
-        one error rate.
+        `gates` is the number of comparisons expected in this session, which share one error rate.
         """
         self._options = options
         self._rig = rig
@@ -145,14 +139,13 @@ class Session:
         self._budget = ErrorBudget(gates)
         self._baselines = Baselines(options, rig, self._budget, Environment.current())
         self._sent: dict[str, set[tuple[str, str]]] = {}
-        """Methods and paths of all requests, by the apps' names."""
+        """Methods and paths of all requests, by the app's name."""
         self._notes: list[str] = []
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
-        """Stored once its test has passed, by the result's index: the result without that, and the storing function."""
+        """Functions that store results once their test has passed, and the unstored results, by index in `results`."""
         self._shown_to: str | None = None
-        """The last test that got the running server."""
+        """The node id of the last test that got the running server."""
         self.results: list[Result] = []
-        """Every measurement, failed ones too, in order."""
 
     def __enter__(self) -> Self:
         return self
@@ -169,26 +162,25 @@ class Session:
         return said
 
     def end(self) -> None:
-        """Ends server and load generators; another measurement starts them again."""
+        """Ends server and load generators; the next measurement starts them again."""
         self._rig.servers.fetch_own_document()
         self._rig.servers.close()
         self._rig.loads.close()
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Problems at the ends of servers so far, in sentences."""
+        """Problems when servers ended, in sentences."""
         endings = self._rig.servers.endings
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
 
     def covered(self) -> dict[str, Mapping[str, bool]]:
-        """Returns which endpoints of each app have a load test; nothing if nobody asked."""
+        """Returns which endpoints of each app have a load test; nothing unless the rig asked the servers for them."""
         self._rig.servers.fetch_own_document()
         documents = self._rig.servers.documents or {}
         found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}
         return {app: endpoints for app, endpoints in found.items() if endpoints}
 
     def server(self, settings: Settings, nodeid: str) -> RunningServer:
-        """Returns the server for these settings: whichever start-up of it serves."""
         _check_clock()
         self._shown_to = nodeid
         app, (cores, _), servers = app_of(settings), cores_of(settings), self._rig.servers
@@ -202,7 +194,6 @@ class Session:
         return serving_server(serving)
 
     def forget(self, nodeid: str) -> list[Result]:
-        """Drops and returns the results of a test that runs once more."""
         dropped = [result for result in self.results if result.test.item == nodeid]
         self.results = [result for result in self.results if result.test.item != nodeid]
         return dropped
@@ -220,17 +211,18 @@ class Session:
         subjects = subjects_of(work, settings).values()
         is_compared = any(subject.compared for subject in subjects)
         if (time_ := self._rig.time) is not None:
-            if decided := time_.decided(test.nodeid):
-                self.results += decided
-                if (error := time_.raised(test.nodeid)) is not None:
-                    raise error
-                return decided[0]
+            if (decided := time_.decided(test.nodeid)) is not None:
+                results, failed = decided
+                self.results += results
+                if failed is not None:
+                    raise failed
+                return results[0]
             if time_.is_over and not any(subject.gate for subject in subjects):
                 is_compared = False
             if is_compared and time_.is_over and not time_.again:
                 raise NoTimeError(
                     f"{test.title}: not measured, because no time was left of "
-                    f"--fileperf-budget={format_duration(round(1000000000.0 * time_.total_s))}"
+                    f"--fileperf-budget={format_duration(round(1e9 * time_.total_s))}"
                 )
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
         keeps = is_compared and self._base is None and not self._options.smoke
@@ -252,23 +244,27 @@ class Session:
         # Only a mix's parts show whether it answers differently: chance decides how often each part is in it.
         if of_parts or not all(part.test.step for part in parts):
             whole = whole.having(other_answers=of_parts)
-        results = [self._judged(plan, result) for result in (whole, *parts)]
+        judged = [self._judged(plan, result) for result in (whole, *parts)]
         place = len(self.results)
-        self.results += results
-        keeping = self._baselines.keep(plan, found, results) if keeps else []
+        self.results += judged
+        keeping = self._baselines.keep(plan, found, judged) if keeps else []
         for at, (result, store) in enumerate(keeping, start=place):
             if store is not None:
                 self._to_store[at] = self.results[at], store
             self.results[at] = result
         pack(self.results[place:])  # all of them are kept
+        errors: list[PerformanceError] = []
+        for result in self.results[place:]:
+            try:
+                self._raise_for(plan, measured, result)
+            except PerformanceError as error:
+                errors.append(error)
+        errors.sort(key=lambda error: _GRAVITY.index(type(error)))
+        failed = type(errors[0])("\n\n".join(map(str, errors))) if errors else None
         if time_ is not None:
-            time_.judged(test.nodeid, self.results[place:])
-        try:
-            self._raise_for_all(plan, measured, self.results[place:])
-        except PerformanceError as error:
-            if time_ is not None:
-                time_.failed(test.nodeid, error)
-            raise
+            time_.judged(test.nodeid, self.results[place:], failed)
+        if failed is not None:
+            raise failed
         return self.results[place]
 
     def _planned(self, work: Work, settings: Settings, test: TestId, *, in_half: bool) -> Plan:
@@ -298,7 +294,6 @@ class Session:
         )
 
     def _judged(self, plan: Plan, result: Result) -> Result:
-        """Adds the verdicts of its limits, and makes figures agree in all reports."""
         smoke, limits = self._options.smoke, plan.subject(result.test.subject).limits
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
@@ -314,7 +309,7 @@ class Session:
         )
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
-        """Stores a test's measurements as baselines if it has passed; without a name, all tests' that are left.
+        """Stores the baselines of a test that has passed; without a node id, of all tests that are left.
 
         Tries all, then raises the first BaselineError. The results say why a baseline was not stored.
         """
@@ -339,19 +334,6 @@ class Session:
     def notes(self) -> tuple[str, ...]:
         """Sentences about baselines' code that could not be found, kept, or measured again."""
         return (*self._rig.source.notes, *self._notes)
-
-    def _raise_for_all(self, plan: Plan, measured: Measured, results: Sequence[Result]) -> None:
-        """Raises the gravest error that fails the test, with the problems of other parts."""
-        __tracebackhide__ = True
-        errors: list[PerformanceError] = []
-        for result in results:
-            try:
-                self._raise_for(plan, measured, result)
-            except PerformanceError as error:
-                errors.append(error)
-        errors.sort(key=lambda error: _GRAVITY.index(type(error)))
-        if errors:
-            raise type(errors[0])("\n\n".join(map(str, errors))) from None
 
     def _raise_for(self, plan: Plan, measured: Measured, result: Result) -> None:
         __tracebackhide__ = True
@@ -379,17 +361,11 @@ class Session:
 def _check_clock() -> None:
     """Raises PlanError if this process's monotonic clock does not advance with time: no wait would end."""
     before_ns = time.monotonic_ns()
-    time.sleep(_LOOK_S)
+    time.sleep(0.001)
     passed_s = (time.monotonic_ns() - before_ns) / 1e9
-    if not _LOOK_S / 2 <= passed_s <= _LONGEST_LOOK_S:
-        stands = "stands still" if passed_s == 0 else f"moved by {passed_s:g} s within {_LOOK_S * 1000:g} ms"
+    if not 0.0005 <= passed_s <= 10:  # a busy machine may let a process sleep for longer than asked
+        stands = "stands still" if passed_s == 0 else f"moved by {passed_s:g} s within 1 ms"
         raise PlanError(
             f"the clock of this process {stands}, maybe because of freezegun or time-machine. Measure outside "
             "of their fixtures and blocks, and let the app under test set its own clock"
         )
-
-
-_LOOK_S = 0.001
-_LONGEST_LOOK_S = 10.0
-"""A busy machine may let a process sleep for longer than asked, but not for this long."""
-_GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)

@@ -30,16 +30,12 @@ _WITHOUT = (
 )
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take this long, or as long as `timeout` if that is longer."""
-_LONGEST = 4_000
-"""Characters kept of an error's message, which may contain a whole answer."""
-_GRACE_S = 1.0
-"""Extra time for a plain function; an async one ends itself."""
 Step = Callable[..., object]
 _RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
 
 def entered(settings: Settings, pool: ServerPool) -> object:
-    """Makes sure that the serving start-up is set up; returns the setup's result. Raises SetupError."""
+    """Runs the setup unless the serving start-up is set up; returns the setup's result. Raises SetupError."""
     try:
         return pool.entered((settings.setup, settings.teardown), partial(set_up, settings))
     except BaseException:
@@ -48,7 +44,7 @@ def entered(settings: Settings, pool: ServerPool) -> object:
 
 
 def left(settings: Settings, pool: ServerPool, error: BaseException | None = None) -> None:
-    """Tears the server down if it is set up, and ends it if traces would remain. Raises SetupError."""
+    """Runs the teardown if the server is set up, and ends the server if traces would remain. Raises SetupError."""
     clean = False
     try:
         pool.leave(error)
@@ -61,7 +57,7 @@ def left(settings: Settings, pool: ServerPool, error: BaseException | None = Non
 
 @contextmanager
 def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Settings) -> Iterator[Work]:
-    """Gives the work for the serving start-up, between the test's setup and teardown. Raises SetupError."""
+    """Gives the work with the setup's result, between the test's setup and teardown. Raises SetupError."""
     value = entered(settings, pool)
     try:
         yield work_of_boot(work, value, server, settings)
@@ -75,8 +71,8 @@ def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Setti
 def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterator[object]:
     """Runs the setup, gives its result, and runs the teardown after the block, even if the block failed.
 
-    If the server is a comparison's old version, `base` is its title, and SetupError becomes BaseSetupError. If block
-    and teardown fail, the block's error is raised, with the other one as a note.
+    If the server runs a comparison's old version, `base` is that version's title, and errors are BaseSetupError. If
+    block and teardown fail, the block's error is raised, with the teardown's as a note.
     """
     setup, teardown, limit_s = settings.setup, settings.teardown, _limit_of(settings)
     value = None if setup is None else _run("setup", setup, (), server, limit_s, base)
@@ -101,9 +97,9 @@ def _limit_of(settings: Settings) -> float:
 
 
 def running_step() -> str:
-    """Returns which setup or teardown calls the caller, as `setup fill`; empty if none does.
+    """Returns the setup or teardown that is calling, such as `setup fill`; else an empty text.
 
-    It is known in tasks of its event loop, and in threads that asyncio or AnyIO start for it.
+    This is also known in tasks of its event loop, and in threads that asyncio or AnyIO start for it.
     """
     return _RUNNING.get()
 
@@ -114,7 +110,7 @@ def _name(step: Step) -> str:
 
 
 def setup_identity(settings: Settings) -> dict[str, object]:
-    """Returns the setup's part of an identity: figures with a setup compare only with figures of the same setup."""
+    """Returns what identifies the setup: figures with a setup compare only with figures of the same setup."""
     return {} if settings.setup is None else {"setup": _name(settings.setup)}
 
 
@@ -143,8 +139,8 @@ def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupErr
 def work_of_boot(work: Work, value: object, server: RunningServer, settings: Settings, base: str = "") -> Work:
     """Returns the work for a start-up: a feed's function makes its rows from `value`, the setup's result.
 
-    `base` is as in `set_up`. Raises SetupError, or BaseSetupError, if the feed's function fails, gives no usable rows,
-    or takes longer than a setup may.
+    `base` is as in `set_up`. Raises SetupError or BaseSetupError if that function fails, gives no usable rows, or takes
+    longer than a setup may.
     """
     advice, limit_s = _WITHOUT if base else "", _limit_of(settings)
     try:
@@ -168,7 +164,7 @@ class _LateError(Exception):
 
 @contextmanager
 def _staying(title: str) -> Iterator[None]:
-    """Turns into errors what would leave in another way: `sys.exit`, and a skip in a teardown."""
+    """Raises RuntimeError in place of `sys.exit`, and of a skip in a teardown."""
     try:
         yield
     except SystemExit as error:
@@ -196,7 +192,7 @@ def _async(title: str, step: Step, values: tuple[object, ...], server: RunningSe
 
     if isinstance(server, RunningInProcess):
         return server.run(called)
-    return _in_a_thread(lambda: asyncio.run(called()), limit_s + _GRACE_S)
+    return _in_a_thread(lambda: asyncio.run(called()), limit_s + 1)  # it ends itself
 
 
 def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
@@ -225,10 +221,9 @@ def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
 
 
 def _described(error: BaseException) -> str:
-    """Returns the error with the user's part of its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_of_the_user(frame.filename)]
     said = "".join(traceback.format_exception_only(error))
-    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
+    said = said if len(said) <= 4_000 else f"{said[:3_999]}…"  # it may contain a whole answer
     text = "".join(traceback.format_list(own)) + said
     return "\n".join(f"  {line}" for line in text.rstrip().splitlines())

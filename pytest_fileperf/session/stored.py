@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -69,10 +68,10 @@ def title_of(entry: Entry, code: str = "") -> str:
 
 
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
-    """Measures both alternately and judges; or only the code here, if there is nothing to compare.
+    """Measures both versions alternately and judges; or only the code here, if there is nothing to compare.
 
-    The latter is NEW if one version lacks the endpoint. It is INCONCLUSIVE if one gives other answers, and PASS if both
-    have the same code. Raises PlanError for versions that cannot be compared.
+    The code here alone is NEW if a version lacks the endpoint. It is INCONCLUSIVE if a version gives other answers, and
+    PASS if both have the same code. Raises PlanError for versions that cannot be compared.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -101,7 +100,6 @@ def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: 
 
 
 def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
-    """Adds files that both versions ran although they are not part of the old one."""
     files = (*used_by_both(measured.loaded, tree), *rig.source.shared_modules(measured.loaded, tree))
     outside = outside_code(measured.loaded.modules, tree)
     tops = () if tree.here is None else (tree.here, tree.here.resolve())
@@ -122,40 +120,35 @@ Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
 
 
 class Baselines:
-    """The stored baselines of a session. Missing code and packages are tried only once."""
-
     def __init__(self, options: Options, rig: Rig, budget: ErrorBudget, environment: Environment) -> None:
-        """Errors that gates use are taken from the budget."""
         self._options = options
         self._rig = rig
         self._budget = budget
         self._environment = environment
         self._store = BaselineStore(options.baselines)
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
-        """Environments with the packages of baselines."""
+        """Environments with the packages of baselines, or why there is none: that is tried only once."""
 
     def find(self, test: TestId) -> Entry | None:
         """Returns the baseline of a whole load or a part, from this machine or another. Raises BaselineError."""
         return self._store.find(test.module, test.nodeid, self._environment)
 
     def measure(self, plan: Plan, found: Entry | None) -> Measured:
-        """Measures the code here, and the baseline's code if needed; judges both."""
         self._rig.source.here  # noqa: B018 # before anything starts, because code may be edited meanwhile
         if found is None:  # more carefully if it becomes a baseline
             measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
-            return self._judged_by_figures(plan, measured, None, None)
-        by_figures = partial(self._by_figures, plan, found)
+            return self._by_figures(plan, None, None, measured)
         if self._options.confirm == "never":
-            return by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
+            return self._by_figures(plan, found, Note(kind=NoteKind.NEVER_CONFIRMED))
         code, said = self._code(found)
         if code is None:
-            return by_figures(_figures_only(said))
+            return self._by_figures(plan, found, _figures_only(said))
         if code.is_here:
             return self._same(plan, found, code, said)
         return self._in_turn(plan, found, code, said)
 
     def _code(self, found: Entry) -> tuple[CodeTree | None, str]:
-        """Returns a baseline's code, and why there is none or why it runs with the packages here."""
+        """Returns a baseline's code, and why there is no code or why it runs with the packages here."""
         said, python = "", None
         commit = None if found.commit is None else found.commit.get("id")
         try:
@@ -174,10 +167,10 @@ class Baselines:
         return replace(code_tree, title=title_of(found, code_tree.title), python=python, tree=found.tree or ""), said
 
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
-        """Returns the results with the functions that store them, or no results.
+        """Returns the results with the functions that store them, or nothing if no baseline is wanted.
 
-        Results say whether they are stored, and why not. Storing may raise BaselineError. Code alone has other figures
-        than in a comparison, so it is measured again before it is stored. Parts are stored with the whole load.
+        The results say whether they are stored, and why not. Storing may raise BaselineError. Code that was compared is
+        measured again, because it has other figures alone. Parts are stored with the whole load.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
@@ -207,7 +200,7 @@ class Baselines:
     def _kept(
         self, plan: Plan, found: Entry | None, result: Result, level: Result, *, also: Sequence[str]
     ) -> tuple[Result, Callable[[], None]]:
-        """Returns how to store one result. `also` are files that changed meanwhile, though no server loaded them."""
+        """Returns a stored result and the function that stores it. `level` is the result of the code measured alone."""
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole, source = result.test, not result.test.own, self._rig.source
         evidence, ran = evidence_of(level.recording), self._loaded_here()
@@ -247,14 +240,11 @@ class Baselines:
 
     # --- ways to measure
 
-    def _by_figures(self, plan: Plan, found: Entry, why: Note, *notes: str) -> Measured:
-        return self._judged_by_figures(plan, measure_alone(plan, self._rig), found, why, notes)
-
     def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
         """Measures the code here if it equals the baseline's, so that only the environment can differ."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
-            return self._judged_by_figures(plan, measured, found, doubt)
+            return self._by_figures(plan, found, doubt, measured)
         packages = self._environment.packages
         code_notes = (
             Note(kind=NoteKind.SAME_CODE, texts=(title_of(found),)),
@@ -285,7 +275,6 @@ class Baselines:
 
     def _in_turn(self, plan: Plan, found: Entry, base: CodeTree, said: str) -> Measured:
         """Measures the baseline's code and the code here alternately; falls back to stored figures."""
-        by_figures = partial(self._by_figures, plan, found)
         packages = self._environment.packages if base.python is None else found.packages
         base_alone = not found.differences  # if there are some, its stored figures do not compare
         try:
@@ -294,11 +283,10 @@ class Baselines:
             why = str(error).splitlines()[0].removesuffix(":")
             # Its traceback and the server's log are nowhere else.
             notes = (str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
-            return by_figures(_figures_only(why), *notes)
-        if isinstance(measured, Reason):
-            return by_figures(_figures_only(sentence(measured)))
-        if of_now := self._other_files(measured, found, base):
-            return by_figures(_figures_only(of_now))
+            return self._by_figures(plan, found, _figures_only(why), notes=notes)
+        why = sentence(measured) if isinstance(measured, Reason) else self._other_files(measured, found, base)
+        if isinstance(measured, Reason) or why:
+            return self._by_figures(plan, found, _figures_only(why))
         code_notes = (
             Note(kind=NoteKind.IN_TURN, texts=(base.title,)),
             *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
@@ -316,7 +304,7 @@ class Baselines:
         return measured.judged(judged)
 
     def _other_files(self, measured: Measured, found: Entry, tree: CodeTree) -> str:
-        """Returns why the baseline's code may have run with other files than then; empty if it did not."""
+        """Returns why the baseline's code may have run with other files than when it was stored; else empty."""
         stored = found.loaded
         if tree.there is None or found.tree is None:
             return ""
@@ -329,9 +317,17 @@ class Baselines:
 
     # --- verdicts by figures alone
 
-    def _judged_by_figures(
-        self, plan: Plan, measured: Measured, found: Entry | None, why: Note | None, notes: tuple[str, ...] = ()
+    def _by_figures(
+        self,
+        plan: Plan,
+        found: Entry | None,
+        why: Note | None,
+        measured: Measured | None = None,
+        notes: tuple[str, ...] = (),
     ) -> Measured:
+        """Judges by stored figures. `why` says why the baseline's code was not measured again."""
+        measured = measured or measure_alone(plan, self._rig)
+
         def judged(result: Result) -> Result:
             return self._with_figures(plan, result, self.find(result.test) if result.test.own else found, why)
 
@@ -383,7 +379,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether a load becomes the baseline. A PASS does not, because small losses would add up."""
+        """Returns whether results become the baseline. A PASS does not, because small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
@@ -401,7 +397,7 @@ class Baselines:
 
 
 def _stored_latency(found: Entry | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
-    """Returns the baseline's latencies; None if the comparisons have none of its figures."""
+    """Returns the baseline's latencies; None if no comparison has a figure of the baseline."""
     if found is None or all(comparison.base is None for comparison in comparisons):
         return None
     return Histogram.merged(boot.latency for boot in found.evidence.boots)
@@ -440,9 +436,9 @@ def _others(now: Digests, stored: Digests) -> list[str]:
 
 
 def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
-    """Returns a text if files of the code changed during the measurement, and which other files did.
+    """Returns a text if files of the code changed during the measurement, and the other changed files.
 
-    The server's loaded files are the code's. A command's files are unknown, so the whole tree counts.
+    Only files that the server has loaded are the code. A command's files are unknown, so all files count.
     """
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]

@@ -41,7 +41,7 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.comparison import Answer, answer_of, described, kinds_of
+from pytest_fileperf.session.comparison import Answer, answer_of, described, failures_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.setup import set_up
@@ -459,5 +459,5 @@ def test_only_some_answers_say_that_there_is_no_such_endpoint(round_: Round, ans
 
 def test_failures_are_described_by_kind_with_an_example() -> None:
     rounds = [round_of("timeout"), round_of("status 404", "timeout")]
-    assert kinds_of(rounds) == "timeout, status 404"
-    assert described(rounds) == "timeout (an example); status 404 (an example)"
+    assert [failure.kind for failure in failures_of(rounds)] == ["timeout", "status 404"]
+    assert described(failures_of(rounds)) == "timeout (an example); status 404 (an example)"
