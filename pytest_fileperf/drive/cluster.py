@@ -31,21 +31,15 @@ _ANSWER_S = 5.0
 """A worker that does not answer for this long is not used."""
 _ASKED_AGAIN_S = 60.0
 """A silent worker is asked once more after this time."""
-_SHOWN = 8
-"""How many workers' problems a message names."""
 _SAME = "install the same version"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
-"""The number of workers for a load, the silent workers' addresses, and whether another test run uses some workers. The
-last is True only the first time."""
+"""The number of workers, the silent workers' addresses, and the first time whether another test run uses some."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
-    """Returns why a worker's versions or code do not fit; empty if they do.
-
-    `there` is an exception if the worker cannot report its whereabouts, for example because its package differs.
-    """
+    """Returns why a worker's versions or code do not fit; else nothing. `there` is its `whereabouts()`, or an error."""
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
@@ -86,18 +80,16 @@ class Cluster:
     """A connection to a Dask scheduler, made when it is first needed. Its maker closes it."""
 
     def __init__(self, scheduler: str) -> None:
-        """`scheduler` is the Dask scheduler's address, or the path of its scheduler file."""
         self.title = scheduler
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._failure: GeneratorError | None = None
-        """Why there is no connection. It is tried once, and every test gets the same error."""
+        """Why there is no connection. Connecting is tried once, and every test gets the same error."""
         self._fit: dict[str, Mapping[str, str]] = {}
-        """The whereabouts of workers by their addresses. A worker that was fit stays fit until it is released."""
+        """The whereabouts of fit workers by their addresses. A fit worker stays fit until it is released."""
         self._silent_since_s: dict[str, float] = {}
-        """Since when workers have not answered."""
         self._used: dict[str, RemoteHandle] = {}
         self._run = uuid4().hex
         self._told_shared = False
@@ -107,11 +99,10 @@ class Cluster:
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
-        """Returns a further generator. It takes its own worker with its first load."""
+        """Returns a further generator, which takes a worker with its first load."""
         return RemoteHandle(self)
 
     def close(self) -> None:
-        """Ends the connection and all generators that are left."""
         if self._loop is None:
             return
         with suppress(Exception):  # a scheduler that is gone, or hangs, must not keep us
@@ -131,7 +122,6 @@ class Cluster:
             raise
 
     def spawn(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
-        """Starts the coroutine on the client's event loop and does not wait for it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_run, args=(self._loop,), name="fileperf cluster", daemon=True)
@@ -157,7 +147,6 @@ class Cluster:
             return self._client
 
     def key(self) -> str:
-        """Returns Dask's key for a further generator of this test run."""
         return f"{_KEY}{self._run}-{uuid4()}"
 
     def lost(self) -> GeneratorError | None:
@@ -183,7 +172,7 @@ class Cluster:
             await asyncio.sleep(_REPLACED_S / 10)
 
     def release(self, worker: str, handle: RemoteHandle) -> None:
-        """Lets other generators use this one's worker, after it has reported again that it is fit."""
+        """Lets other generators use a worker, after the worker has reported again that it is fit."""
         if self._used.get(worker) is handle:
             del self._used[worker]
             self._fit.pop(worker, None)
@@ -216,10 +205,7 @@ class Cluster:
             raise self._failure from error
 
     async def _found(self, client: Client) -> Mapping[str, Mapping[str, str]]:
-        """Returns the fit workers' whereabouts by their addresses, spread over machines as `_in_turn` says.
-
-        Raises GeneratorError if there are none, or if a worker has other versions.
-        """
+        """Returns `_fit` in the order of `_in_turn`. Raises GeneratorError if it is empty, or if a worker is unfit."""
         there, now_s = list(await client.nthreads()), monotonic()
         self._silent_since_s = {
             worker: since_s
@@ -229,7 +215,7 @@ class Cluster:
         unknown = [worker for worker in there if worker not in self._fit and worker not in self._silent_since_s]
         if problems := await self._problems(client, unknown):
             raise GeneratorError(
-                f"the Dask cluster at {self.title} cannot make the load: {'; '.join(sorted(problems)[:_SHOWN])}"
+                f"the Dask cluster at {self.title} cannot make the load: {'; '.join(sorted(problems)[:8])}"
             )
         fit = {worker: self._fit[worker] for worker in _in_turn([one for one in there if one in self._fit])}
         if not fit:

@@ -42,19 +42,18 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 class LoadOrder:
     """A load to make. The answers are any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    One of several generators, or a remote one, first says `READY`. Then it waits for a number: the instant at which all
-    begin, on its own monotonic clock. All processes of a machine share one.
+    One of several generators, or a remote generator, first sends `READY`. Then it waits for a number: the instant at
+    which all begin, on its machine's monotonic clock.
     """
 
     works: bytes
-    """A pickled tuple with the `Work` of each target, unpacked in the generator, which can report failing imports."""
+    """A pickled tuple with the `Work` of each target. The generator unpacks it late, to report failing imports."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
-    """Old and new version for a comparison, else one target. As many results come back."""
+    """Old and new version for a comparison, else one target."""
     cores: frozenset[int] | None
-    """Cores to run on; None for any."""
     is_from_elsewhere: bool = False
-    """Whether a remote test process ordered it. Then it refuses to begin too late, and ends if nobody asks for it."""
+    """Whether a remote test process orders the load. It then never begins late, and ends if nobody asks for it."""
 
 
 READY, ALIVE = "ready", "alive"
@@ -62,7 +61,7 @@ READY, ALIVE = "ready", "alive"
 
 
 class LateError(Exception):
-    """A generator learned too late when to begin, by this much, and has not begun."""
+    """A generator got the instant to begin too late, by this much, and has not begun."""
 
     def __init__(self, by_ns: int) -> None:
         super().__init__(by_ns)
@@ -70,7 +69,7 @@ class LateError(Exception):
 
 
 def write_message(stream: IO[bytes], message: object) -> None:
-    """Writes a message that `read_message` reads. Raises OSError if nobody reads any more."""
+    """Raises OSError if nobody reads any more."""
     pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
@@ -86,15 +85,8 @@ def read_message(stream: IO[bytes]) -> object | None:
 
 # --- generator
 
-_SPARE_FILES = 128
-"""Open files that a generator needs besides its connections."""
-_SUPERVISED_S = 2.0
-_LEAST_WAIT_S = 0.05
-_SURE_S = 0.002
-"""Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of one."""
-_MOST_LATE_NS = 50_000_000
 FORSAKEN_S = 5.0
-"""A remote load ends if its test process is silent for this long. Then that process or a worker hangs, or is gone."""
+"""A remote load ends if its test process is silent for this long: a process hangs, or is gone."""
 
 
 def main(scratch: str) -> None:
@@ -132,14 +124,13 @@ class _Lease:
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
         self.heard_s = 0.0
-        """When it last heard something."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(max(_LEAST_WAIT_S, self.heard_s + FORSAKEN_S - monotonic())):
+            while not over.wait(max(0.05, self.heard_s + FORSAKEN_S - monotonic())):
                 if monotonic() > self.heard_s + FORSAKEN_S:
                     self.end()
 
@@ -156,16 +147,13 @@ class _Lease:
 
 
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
-    """Passes messages on. Ends this process if the test process has closed the pipe, or is gone.
-
-    It waits first, so that a supervisor ends it and removes its files. A supervisor that finds it gone removes nothing.
-    """
+    """Passes messages on, and ends this process once the test process has closed the pipe, or is gone."""
     while (message := read_message(commands)) is not None:
         lease.heard_s = monotonic()
         if message != ALIVE:
             jobs.put(message)
     if os.name == "posix":
-        sleep(_SUPERVISED_S)
+        sleep(2)  # until the supervisor ends this process: it removes no files if this process is gone before
     lease.end()
 
 
@@ -175,9 +163,10 @@ async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)
     late_ns = monotonic_ns() - origin_ns
-    if is_from_elsewhere and late_ns > _MOST_LATE_NS:
+    if is_from_elsewhere and late_ns > 50_000_000:
         raise LateError(late_ns)
-    await asyncio.sleep((origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
+    # Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of a millisecond.
+    await asyncio.sleep((origin_ns - monotonic_ns()) / 1e9 - 0.002)
     sleep(max(0, origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
     return origin_ns
 
@@ -189,10 +178,7 @@ def _answer(
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[Run, ...] | Exception:
-    """Returns the results, or the error that the test process raises.
-
-    `anywhere` are the cores for a load that names none: the load before it may have had fewer.
-    """
+    """Returns the results, or the error that the test process raises. `anywhere` are all cores of this process."""
     try:
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
@@ -237,7 +223,7 @@ def _allow_files(connections: int) -> None:
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + _SPARE_FILES
+    needed = connections + 128  # other open files of a generator
     if soft != resource.RLIM_INFINITY and soft < needed:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise FileLimitError(connections=connections, limit=hard)
@@ -250,7 +236,7 @@ _TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)
 
 
 def packed(works: tuple[Work, ...]) -> bytes:
-    """Returns the works, pickled. Journeys and their values travel by value, so a test module may define them."""
+    """Pickles the works. Journeys and their values are pickled by value, so a test module may define them."""
     with _test_modules_by_value(works):
         for journey in _journeys(works):
             try:

@@ -51,23 +51,21 @@ if TYPE_CHECKING:
 # As in NTP (RFC 5905, section 8), the clock there counts as read half way. It was read some time between question and
 # answer, so the error is at most half of the round trip. The quickest of several answers says most.
 
-_DRIFT = 1e-4
-"""Two clocks may drift apart by this share of the time since they were read. NTP allows for five times less."""
-
 
 Reading: TypeAlias = tuple[int, int, int]
 """When a question for the time there was asked, the answer, and when it came, in ns of both clocks."""
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
-    """Returns how far the clock there is ahead, its greatest error, and the shortest round trip, in ns.
+    """Returns how far the clock there is ahead, the greatest error of that, and the shortest round trip, in ns.
 
     The reading with the least error now decides; there must be at least one reading.
     """
 
     def error_ns(reading: Reading) -> int:
         asked_ns, _, heard_ns = reading
-        return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * _DRIFT)
+        # Clocks drift apart after they were read. NTP allows for five times less than this.
+        return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * 1e-4)
 
     asked_ns, told_ns, heard_ns = best = min(readings, key=error_ns)
     distance_ns = min(heard_ns - asked_ns for asked_ns, _, heard_ns in readings)
@@ -102,7 +100,7 @@ def on_this_clock(result: Run, ahead_ns: int) -> Run:
 
 
 def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost: Mapping[int, str]) -> Run:
-    """Joins the results of all generators on one target, by their numbers; the plan covers all of them."""
+    """Joins the results of generators on one target. `shares` and `lost` are by the generators' numbers."""
     results = list(shares.values())
     first = results[0]
     subjects = dict.fromkeys(subject for own in results for subject in own.subjects)
@@ -134,7 +132,6 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
 def _merged(
     plan: LoadPlan | Alternation, shares: Mapping[int, Run], part: str = "", step: str = ""
 ) -> tuple[Round, ...]:
-    """Returns the rounds of a part or step, or without names of the whole load."""
     is_whole = not part and not step
     rounds = {number: own.rounds_of(part, step) for number, own in shares.items()}
     if not isinstance(plan, Alternation) or generators_used(plan) == 1 or step:
@@ -146,7 +143,6 @@ def _merged(
 
 
 def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
-    """Joins the last progress report of each generator."""
     newest = max(shares.values(), key=lambda own: own.elapsed_ns)
     known = [own.p99_ns for own in shares.values() if own.p99_ns is not None]
     return RunProgress(
@@ -163,28 +159,22 @@ def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
 
 CHECK_S = 0.25
 """How often the server is checked while waiting for a generator."""
-_GRACE_S = 30.0
-"""A generator is ended if it is silent for this long after its load and all time limits."""
 _END_S = 5.0
 
 
 class Generator:
-    """A generator process. It starts with the first load and serves any number of them."""
-
     is_elsewhere, worker = False, ""
     ahead_ns = clock_error_ns = distance_ns = head_start_ns = 0
-    """It runs on this machine and its clock, and a message to it takes no time."""
+    """It is on this machine, so it has the same clock, and a message to it takes no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace it. `path` replaces this `sys.path`."""
+        """With `coverage`, a tracer of the test run may also trace the process. `path` replaces `sys.path` there."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""
-        """Its tracer, such as `coverage`."""
         self._child: Child | None = None
         """The generator, or the supervisor above it."""
         self._process: subprocess.Popen[bytes] | None = None
-        """The same process, for messages to and from it."""
         self._put: Callable[[object], None] = lambda _: None
         self._pid: int | None = None
         """The process that serves the loads; None until it has reported itself."""
@@ -213,7 +203,6 @@ class Generator:
         write_message(self._process.stdin, message)
 
     def hang_up(self) -> None:
-        """Asks it to end, and does not wait for that."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -255,7 +244,7 @@ class Generator:
         self.send(list(sys.path if self._path is None else self._path))
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Passes messages on, then None once no more can be read; nothing after another process took its place."""
+        """Passes messages on, and at last None; nothing more once another process has taken this one's place."""
         assert process.stdout is not None
         with suppress(Exception):  # closed while it was read, or not a pickle
             while (message := read_message(process.stdout)) is not None and process is self._process:
@@ -275,19 +264,16 @@ class Generator:
         return " sent an invalid message" if code is None else f"'s process ended with {exit_text(code)}"
 
     def log_tail(self) -> str:
-        """Returns the last lines of its log, for the end of a message."""
         return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
-        """Keeps journeys' prints from filling the disk; to be called now and then while it runs."""
+        """Keeps journeys' prints from filling the disk. Call it now and then while the process runs."""
         if self._child is not None:
             self._child.shorten_log()
 
 
 # --- group
 
-_HEAD_START_NS = 20_000_000
-"""Even on a shared core, all generators hear when to begin before this time is over."""
 _SILENT_S = 5.0
 """A generator reports its progress four times a second. It is given up after a request's time limit plus this time: a
 journey's code may keep it from reporting."""
@@ -297,10 +283,8 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 
 class Generators:
-    """The generators, as many as a load needs. They start when first needed, and serve any number of loads."""
-
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace them. They run beside `cluster`'s workers."""
+        """With `coverage`, a tracer of the test run may also trace them. With a `cluster`, they run on its workers."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
@@ -310,7 +294,6 @@ class Generators:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of the generators in use that run."""
         return tuple(pid for generator in self._generators[: self._used] if (pid := generator.pid) is not None)
 
     @property
@@ -331,14 +314,13 @@ class Generators:
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
     ) -> tuple[Run, ...]:
-        """Loads one target, or alternately an old and a new version, and returns all generators' results for each.
+        """Loads one target, or alternately an old and a new version, and returns the result of each.
 
-        There is one work per target. Each generator has its own core if there are enough `cores`, else they share
-        these. `check` is called a few times a second. It may raise to end the load (the server died). If generators
-        need an instant at which to begin, `begins` is called with it beforehand.
+        There is one work per target. `check` is called a few times a second. It may raise, for example because the
+        server died, to end the load. If generators need an instant at which to begin, `begins` gets it beforehand.
 
-        Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. On any error and
-        on Ctrl-C it ends all processes, and the next load starts new ones.
+        Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. Any error, and
+        Ctrl-C, ends all processes. The next load starts new ones.
         """
         count = self._used = generators_used(plan)
         while len(self._generators) < count:
@@ -376,7 +358,7 @@ def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] |
 
 
 class _Together:
-    """One load by several generators, or by one. A single one on this machine begins as soon as it can."""
+    """One load. A single generator on this machine begins as soon as it can, several begin at the same instant."""
 
     def __init__(
         self,
@@ -387,7 +369,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns` is how much earlier they get the instant to begin, if the first try was too late."""
+        """`more_ns` is how much earlier the generators get the instant to begin, after they got it too late."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -400,18 +382,17 @@ class _Together:
         self._ready: set[int] = set()
         self._begun = False
         self._heard_s: dict[int, float] = {}
-        """When each was last heard."""
         self._told: dict[int, RunProgress] = {}
         self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
         self._late_ns = 0
-        """How late they got the instant to begin, at most."""
+        """How late a generator got the instant to begin, at most."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Returns the results of this load. Raises LateError if the generators got the instant to begin too late."""
+        """Raises LateError if the generators got the instant to begin too late."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, partial(self._take, number))
-        patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again
+        patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + 30  # pauses may take as long again
         deadline = monotonic() + patience_s
         while self._waited_for:
             with suppress(queue.Empty):
@@ -466,7 +447,8 @@ class _Together:
             return
         self._begun = True
         going = {number: generator for number, generator in self._generators.items() if number in self._waited_for}
-        head_start_ns = _HEAD_START_NS + max(generator.head_start_ns for generator in going.values()) + self._more_ns
+        # Even on a shared core, all generators here get the message within 20 ms.
+        head_start_ns = 20_000_000 + max(generator.head_start_ns for generator in going.values()) + self._more_ns
         origin_ns = monotonic_ns() + head_start_ns
         self._begins(origin_ns)
         begin_s = monotonic() + head_start_ns / 1e9

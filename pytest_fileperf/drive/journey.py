@@ -33,14 +33,12 @@ class Answers:
     def __init__(self) -> None:
         self._responses: list[httpx.Response] = []
         self.status: int | None = None
-        """The status of the last answer, or the first status from 500 on."""
+        """The last answer's status, or the first status from 500 on; None before an answer."""
         self.first_ns: int | None = None
-        """When the first answer's head came."""
         self.first_uncounted_ns = 0
-        """How much of the time until then does not count."""
+        """How much of the time until the first answer does not count."""
 
     def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
-        """Takes an answer whose head came at `now_ns`; `uncounted_ns` of the time before does not count."""
         if self.first_ns is None:
             self.first_ns, self.first_uncounted_ns = now_ns, uncounted_ns
         if self.status is None or self.status < 500:
@@ -52,16 +50,15 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer came, or else the end, less the time until then that does not count.
+        """Returns when the first answer came, or else the end, less the time before that which does not count.
 
-        `uncounted_ns` is the time that does not count until the end, and `before_ns` until the beginning.
+        `uncounted_ns` is the time until the end that does not count, and `before_ns` the time until the beginning.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns
         return self.first_ns - (self.first_uncounted_ns - before_ns)
 
     def bytes_both_ways(self) -> tuple[int, int]:
-        """Returns the length of all bodies sent, and of all received."""
         sent = sum(int(response.request.headers.get("Content-Length", 0)) for response in self._responses)
         return sent, sum(response.num_bytes_downloaded for response in self._responses)
 
@@ -70,7 +67,7 @@ class Answers:
 
 
 class CodeTime:
-    """Awaits something, and takes the time in which it did not wait: that is CPU time, or blocking code."""
+    """Awaits something, and measures the time in which it did not wait: CPU time, and blocking code."""
 
     __slots__ = ("_code", "total_ns")
 
@@ -118,21 +115,20 @@ class CodeTime:
 # A request belongs to the innermost step of its task, and to every step around that one.
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
-"""The step that a task is in. So are tasks that begin within it."""
+"""The innermost step of a task. Tasks that begin within a step are in it too."""
 
 
 class Uncounted:
-    """Time that does not count: a pause, or the client's work while none of its requests was on its way.
+    """Time that does not count: pauses, and the client's work while none of its requests was on its way.
 
-    On an idle core, httpx takes up to a millisecond to make a request and to take its answer. If that counted, a server
-    would seem slower to a journey than to a replayed request. Time in which several tasks pause counts once.
+    On an idle core, httpx takes up to a millisecond to make a request and to read its answer. If that counted, a server
+    would seem slower to a journey than to a replayed request.
     """
 
     __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
 
     def __init__(self) -> None:
         self._pauses = self._calls = self._on_the_way = 0
-        """How many go on at the moment."""
         self._goes_on = False
         self._since_ns = 0
         self._ended_ns = 0
@@ -153,13 +149,13 @@ class Uncounted:
             self._ended_ns += now_ns - self._since_ns
 
     def until_ns(self, now_ns: int) -> int:
-        """Returns the time until now, which must be the instant at which the caller takes its own time."""
+        """Returns the time until `now_ns`, which must be the present."""
         return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
 
 
 @contextmanager
 def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
-    """Lets a journey pause, or its client work, in every step of the task."""
+    """Notes pauses or calls of the client that last as long as the block, in every step of the task."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(pauses=pauses, calls=calls)
@@ -171,7 +167,7 @@ def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterat
 
 
 def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
-    """Notes that a request of this task is on its way; call the returned function when its answer is there."""
+    """Notes a request on its way; call the returned function with the instant at which its answer is there."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(on_the_way=1)
@@ -192,12 +188,10 @@ def _concerned(whole: Uncounted) -> list[Uncounted]:
 
 
 class Step:
-    """One pass of a user through a step."""
-
     __slots__ = ("_answers", "_is_over", "_slot", "_started_ns", "_tally", "outer", "uncounted")
 
     def __init__(self, slot: ClientSlot | None, tally: Tally | None) -> None:
-        """`slot` runs the journey. Both are None outside of a load: then nothing is measured."""
+        """Outside of a load, `slot` and `tally` are None, and nothing is measured."""
         self._slot = slot
         self._tally = tally
         self._answers = Answers()
@@ -240,7 +234,7 @@ class Step:
             self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))
 
     def _problem(self, slot: ClientSlot, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
-        """Returns kind and example of its failure; None if it went well, and if the load ends."""
+        """Returns kind and example of the step's failure; None if it went well, and if the load ends."""
         if isinstance(error, asyncio.CancelledError):
             if slot.load_ends:
                 return None
@@ -338,7 +332,7 @@ class ClientSlot:
         """With `unchecked`, `call` does not check answers itself: a status of 500 or more is a failure."""
         self.load = load
         self.tally = tally
-        """Counts the call. A call that sends different requests sets it."""
+        """Counts the current call. A call that sends different requests sets it."""
         self._client = client
         self._call = call
         self._unchecked = unchecked
@@ -346,21 +340,18 @@ class ClientSlot:
         self._unsent_before = 0
         """Bytes that the transport had not sent before this call."""
         self.answers = Answers()
-        """Answers to the current call, like the following fields."""
+        """The current call's answers, and below its other facts."""
         self.due_ns: int | None = None
-        """When it was due in an open loop."""
         self.problem: tuple[str, str] | None = None
         """Kind and example of a failure that raised nothing."""
         self.is_expired = False
-        """Whether it was cancelled because it took too long."""
         self.load_ends = False
-        """Whether the end of the load cancels it, which is not a failure."""
+        """Whether the end of the load cancels the call, which is not a failure."""
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
         self._uncounted_ns = client.fileperf_uncounted.until_ns
         self._uncounted_before_ns = 0
-        """How much of the client's time did not count before this call."""
         client.fileperf_slot = self
         client.event_hooks["response"].append(self._on_response)
 
@@ -369,12 +360,9 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the coroutine if it began before that instant. Pauses are left out, up to the time limit.
-
-        Between two calls it closes connections that have rested for long.
-        """
+        """Cancels the call if it began before that instant. Pauses do not count, up to the time limit."""
         if self._wire is not None and self._task is not None and self._task.done():
-            self._wire.close_rested()
+            self._wire.close_rested()  # connections
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
         uncounted_ns = min(self._uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self.load.timeout_ns)

@@ -1,7 +1,6 @@
 """The one load loop: gives each free slot its next piece of work when the pacing says so.
 
-A slot is a place for one request at a time: a connection that replays it, or a journey's client. Pacing, recorder and
-slots are arguments, so all load shapes share this loop.
+A slot is a place for one request at a time: a connection that replays it, or a journey's client.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in
 class Timer:
     """Calls back at one instant at a time. Close it before its event loop ends.
 
-    uvloop rounds timers to whole milliseconds, and asyncio waits in milliseconds. A kernel timer that is read like a
-    socket (timerfd, Linux) is not rounded. Elsewhere this is the loop's own timer.
+    uvloop rounds timers to whole milliseconds, and asyncio waits in milliseconds. A kernel timer (timerfd, Linux) is
+    not rounded. On other systems this is the loop's own timer.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -44,7 +43,7 @@ class Timer:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, instant_ns: int) -> None:
-        """Calls back at this instant of the monotonic clock, which replaces the one set before."""
+        """Calls back at this instant of the monotonic clock, and no longer at the one set before."""
         if self._fd >= 0 and _LIBC is not None:
             seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
             _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
@@ -71,17 +70,9 @@ class Timer:
 
 # --- loop
 
-_SWEEPS_A_TIMEOUT = 50
-_SWEEP_BETWEEN_S = (0.1, 1.0)
-"""Seconds between checks of requests against their time limit: looking at 10,000 connections takes a millisecond.
-Between two checks a slot itself refuses an answer that comes too late."""
-
-_DROPPED_A_TURN = 64
-"""At most this many requests are dropped per turn of the event loop, which has other work."""
-
 
 class Turns(Protocol):
-    """The load as a slot sees it: the slot asks it for the next piece of work."""
+    """The load as a slot sees it. The slot asks it for the next piece of work."""
 
     timeout_ns: int
     too_late: str
@@ -116,7 +107,7 @@ class LoadLoop:
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
     ) -> None:
-        """Slots pause before each piece of work, each by the next of its own `pauses` (ns)."""
+        """`pauses` has an iterator for each slot, with its pauses in ns before each piece of work."""
         self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
@@ -161,9 +152,8 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Takes back a slot, which is free for its next piece of work.
 
-        Work begins after the event loop has handled everything that arrived together. So answers are read before
-        requests are written, as in wrk. Writing a large body evicts data that reading needs from the CPU's cache. A
-        single slot's next request goes out at once, because nothing else arrives.
+        Work begins after the event loop has handled everything that arrived together, as in wrk. Otherwise, writing a
+        large body would evict data that reading needs from the CPU's cache. A single slot's work begins at once.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
@@ -196,7 +186,7 @@ class LoadLoop:
         self._start_free()
 
     def _pause(self, slot: Slot, pauses: Iterator[Iterator[int]]) -> None:
-        """Lets a slot pause. It retires if no work will be left after the pause."""
+        """Lets a slot pause, or retires it if no work will be left after the pause."""
         if slot not in self._pauses_of:
             self._pauses_of[slot] = next(pauses)
         pause_ns = next(self._pauses_of[slot])
@@ -214,8 +204,8 @@ class LoadLoop:
         if self._is_over:
             return
         free, due, open_loop = self._free, self.pacing.due, self.pacing.open_loop
-        # The rest goes on after one turn of the event loop.
-        for _ in range(len(free) + _DROPPED_A_TURN):
+        # At most 64 requests are dropped at once. The rest goes on after other work of the event loop.
+        for _ in range(len(free) + 64):
             if not free:
                 return
             now_ns = monotonic_ns()
@@ -254,14 +244,13 @@ class LoadLoop:
             self._ended.set_result(None)
 
     def abort(self, error: BaseException) -> None:
-        """Ends the load with an error that is not the server's."""
+        """Makes `run` raise this error."""
         if not self._ended.done():
             self._ended.set_exception(error)
 
     async def _sweep(self, slots: Sequence[Slot]) -> None:
-        """Fails work that takes too long, and closes rounds in which nothing ends."""
-        least_s, most_s = _SWEEP_BETWEEN_S
-        pause_s = min(most_s, max(least_s, self.timeout_ns / 1e9 / _SWEEPS_A_TIMEOUT))
+        # Looking at 10,000 connections takes a millisecond. A slot itself refuses an answer that comes too late.
+        pause_s = min(1.0, max(0.1, self.timeout_ns / 1e9 / 50))
         while True:
             await asyncio.sleep(pause_s)
             now_ns = monotonic_ns()

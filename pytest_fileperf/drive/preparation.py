@@ -35,7 +35,6 @@ from pytest_fileperf.wire.request import BytesOfRequest, WireRequest, bytes_of, 
 from pytest_fileperf.wire.templates import Fill, compiled
 from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 
-_CONNECT_TIMEOUT_S = 10.0
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
@@ -44,8 +43,6 @@ Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The start-up that a load goes to."""
-
     boot: int
     url: str
     """Base URL, without a slash at the end."""
@@ -100,7 +97,7 @@ class PreparedLoad:
         self.slots = [self._slot(ways, number, turn) for number in range(plan.connections)]
         through = "http2" if self._speaks_http2 else "client"
         self.engine = through if self._whys else "replay" if self._replays else "in-process"
-        """As in `Recording`, like the next field."""
+        """`why_engine` says why it is not `replay`."""
         self.why_engine = "; ".join(self._whys)
         if self._idle is not None:
             stack.callback(self._idle.close)
@@ -114,7 +111,7 @@ class PreparedLoad:
     async def _connect(self) -> Connection:
         if await self._openings.may_open() and self._idle is not None and (free := self._idle.take()) is not None:
             return free
-        limit_s = min(_CONNECT_TIMEOUT_S, self._plan.timeout_ns / 1e9)
+        limit_s = min(10, self._plan.timeout_ns / 1e9)
         target = self.target
         sock = await open_socket(
             self._origin, uds=target.reach.uds, tls=self._tls, timeout_s=limit_s, only_to=target.network
@@ -142,7 +139,6 @@ class PreparedLoad:
         )
 
     def _ways_of(self, work: Work) -> tuple[list[Way], Callable[[], int]]:
-        """Returns the way of each part, and a function that chooses the next part."""
         tallies = self.recorder.tallies
         if isinstance(work, Mix):
             turn = turns([part.weight for part in work.parts], self._plan.share).__next__
@@ -155,7 +151,6 @@ class PreparedLoad:
         return [self._way(work, tallies[0], named)], lambda: 0
 
     def _repeating(self, work: Operation | Stream, tally: Tally) -> Way:
-        """Returns the way for one request that is sent again and again."""
         call: Call
         replay: Callable[..., ReplaySlot]
         if isinstance(work, Stream):
@@ -213,7 +208,6 @@ class PreparedLoad:
         return [order.places(count, own=number, first=number * count // of_all) for number in numbers]
 
     def _calling(self, calls: Sequence[Call], tally: Tally, journey: Journey | None = None) -> Way:
-        """Returns the way through httpx's client, with a call for each connection."""
 
         def slot(number: int, load: Turns) -> Slot:
             client = self._client(number, journey)
@@ -251,7 +245,7 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part, made of one slot per part. To these slots it is the load."""
+    """A slot for work of any part, made of one slot per part. These slots see it as the load."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 
@@ -355,10 +349,7 @@ def _building(operation: Operation) -> Iterator[None]:
 
 
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
-    """Returns the request, with its header for basic authentication if `auth` asks for it.
-
-    None for other kinds of authentication.
-    """
+    """Returns the request, with its header if `auth` is basic authentication; None for other authentication."""
     if auth is None:
         return request
     if isinstance(auth, tuple) and len(auth) == 2:

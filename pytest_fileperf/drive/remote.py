@@ -46,10 +46,9 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def whereabouts() -> dict[str, str]:
-    """Returns values to compare two processes by. Only `host` means something by itself.
+    """Returns values to compare two processes by: `host`, `machine`, `net`, `pid`, `time` and `code`.
 
-    On Linux, containers may share a `machine` and nothing else: network (`net`), processes (`pid`) and clock (`time`)
-    belong to namespaces. `code` is a digest of this package's source files.
+    On Linux, network, process ids and clock belong to namespaces, so containers on one machine may share none of them.
     """
     host = socket.gethostname()
     try:
@@ -66,7 +65,7 @@ def whereabouts() -> dict[str, str]:
 
 @cache
 def _code() -> str:
-    """Digests the names and contents of this package's source files, once, in some milliseconds."""
+    """Returns a digest of this package's source files, with their names."""
     digest = blake2b(digest_size=16)
     for name, path in sorted((path.relative_to(_PACKAGE).as_posix(), path) for path in _PACKAGE.rglob("*.py")):
         content = path.read_bytes()
@@ -81,7 +80,7 @@ class RemoteGenerator:
     """A generator for one test process. All methods except `__init__` run on the worker's event loop."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
-        """`path` is the test process's `sys.path`: its entries may exist here too, and come after the entries here."""
+        """`path` is the test process's `sys.path`. Its entries may exist here too, and come after this process's."""
         own = tuple(entry for entry in sys.path if entry)
         self._generator = Generator(path=(*own, *(entry for entry in path if entry and entry not in own)))
         self._changing = asyncio.Lock()
@@ -90,7 +89,7 @@ class RemoteGenerator:
         self._orders = 0
         self._messages: list[object] = []
         self._ending = "", ""
-        """How the generator's process ended, to follow its name, and the last lines of its log."""
+        """As `Generator.ended` and `Generator.log_tail`."""
         self._news = asyncio.Event()
         # Dask forgets this object if the test process is gone. The worker must not wait for the generator then.
         weakref.finalize(self, threading.Thread(target=self._generator.close, daemon=True).start)
@@ -110,7 +109,6 @@ class RemoteGenerator:
             await asyncio.to_thread(self._start, packed, self._orders, asyncio.get_running_loop())
 
     async def send(self, packed: bytes) -> None:
-        """Sends the generator a message; if it has ended, it reports that itself."""
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
@@ -127,7 +125,6 @@ class RemoteGenerator:
         return said
 
     async def end(self) -> None:
-        """Ends the generator's process and removes its files. It takes no order after that."""
         self._is_over = True
         async with self._changing:
             await asyncio.to_thread(self._generator.close)
@@ -168,11 +165,6 @@ _SILENT_S = 4.0
 """A worker that answers this much later is lost: its machine hangs, or the network is cut."""
 _START_S = 15.0
 _END_S = 1.0
-_READINGS, _LEAST_READINGS, _READING_S = 16, 4, 0.5
-"""How often the clock is read before a load, the least number, and for how long. This takes some milliseconds on one
-network, and half a second if a question takes 40 ms."""
-_SPARE_NS = 100_000_000
-"""Time for a busy worker to pass a message on."""
 _Answer = TypeVar("_Answer")
 
 
@@ -194,7 +186,6 @@ class RemoteHandle:
         self._carrying: asyncio.Task[None] | None = None
         self._endings: list[Started[None]] = []
         self._ending = "", ""
-        """How it ended, and the last lines of its log."""
 
     @property
     def pid(self) -> int | None:
@@ -204,17 +195,14 @@ class RemoteHandle:
     @property
     def head_start_ns(self) -> int:
         """How long a message to it may take."""
-        return _SPARE_NS + 2 * self.distance_ns
+        return 100_000_000 + 2 * self.distance_ns  # a busy worker takes time to pass a message on
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Orders a load; another thread calls `put` with each message.
-
-        If the worker is lost, None comes last, or an error if the whole cluster is lost.
-        """
+        """Orders a load; another thread calls `put` with each message, and with None after the worker is lost."""
         self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:
-        """Sends it a message; an instant to begin at is moved to the clock there."""
+        """Sends a message; a number is an instant, and is converted to the clock there."""
         if isinstance(message, int):
             message += self.ahead_ns
         self._cluster.spawn(self._sent(message))
@@ -226,7 +214,6 @@ class RemoteHandle:
     kill = hang_up
 
     def close(self) -> None:
-        """Ends its process there, but gives up after a moment."""
         self.hang_up()
         endings, self._endings = self._endings, []
         patience = monotonic() + 2 * _END_S
@@ -320,7 +307,6 @@ class RemoteHandle:
         await _within(_START_S, self._actor.order(pickle.dumps(own)))
 
     async def _listen(self, put: Callable[[object], None]) -> None:
-        """Passes on the generator's messages until its last one."""
         while True:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
             self._pid, messages, self._ending = pickle.loads(packed)  # noqa: S301 - from our own generator
@@ -353,8 +339,8 @@ class RemoteHandle:
         if same and self._readings:
             return
         begun_s = monotonic()
-        for number in range(_READINGS):
-            if number >= _LEAST_READINGS and (same or monotonic() - begun_s > _READING_S):
+        for number in range(16):  # some milliseconds on one network, half a second if a question takes 40 ms
+            if number >= 4 and (same or monotonic() - begun_s > 0.5):
                 break
             asked_ns = monotonic_ns()
             told_ns = await _within(_SILENT_S, self._actor.now_ns())

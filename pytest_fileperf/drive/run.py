@@ -18,13 +18,9 @@ from pytest_fileperf.plan.request import SubjectName
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-_PROGRESS_S = 0.25
-
 
 @dataclass(frozen=True, kw_only=True)  # with slots CPython would keep a tuple of each one that was pickled, up to 2,000
 class RunProgress:
-    """How far a load has come; sent while it runs."""
-
     phase: str
     """`warm-up`, `round` or `drain`."""
     elapsed_ns: int
@@ -53,13 +49,13 @@ class Run:
     engine: str
     why_engine: str
     attack: tuple[int, int]
-    """From when to when requests were to be sent after the warm-up, on the monotonic clock. Open loop: from the first
-    to the last one due. Fixed count: from the beginning to the last start. Else the rounds, or all turns."""
+    """When the first and last request were to be sent after the warm-up, on the monotonic clock. In a closed loop for a
+    time: the beginning and end of the rounds."""
     last_end_ns: int = 0
     due: int | None = None
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     uncounted_ns: int = 0
-    """Time of its journeys that does not count, such as pauses."""
+    """Time of the journeys that does not count, such as pauses."""
     paths: frozenset[tuple[str, str]] = frozenset()
     """Methods and paths of requests through an httpx client, as in journeys."""
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -75,7 +71,7 @@ class Run:
 
     @property
     def attack_ns(self) -> int:
-        """The attack's length. With turns it is the time that they count, which is the same for both versions."""
+        """The length of `attack`. With turns it is their length, which is the same for both versions."""
         turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
         return sum(end - start for start, end in turns)
 
@@ -100,12 +96,10 @@ async def run_load(
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
 ) -> tuple[Run, ...]:
-    """Loads one target, or alternately an old and a new version; returns the results for each.
+    """Loads one target, or alternately an old and a new version; returns the result of each.
 
-    All connections share one event loop, so that two targets are loaded alike. `begin` is called when all is ready. It
-    returns at the beginning of the load, with that instant on the monotonic clock.
-
-    Raises PlanError if the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout if the first
+    When all is ready, `begin` is awaited. It returns at the beginning of the load, with that instant on the monotonic
+    clock. Raises PlanError if the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout if the first
     connections cannot be opened. Later problems are failures in the rounds.
     """
     async with AsyncExitStack() as stack:
@@ -170,9 +164,9 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from stopping the load: it freezes existing objects, if none are frozen yet.
+    """Keeps the garbage collector from stopping the load.
 
-    With `collect`, new garbage is still collected: httpx's responses are reference cycles.
+    With `collect`, it still collects new objects: httpx's responses are reference cycles.
     """
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
@@ -190,13 +184,10 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
 
 
 async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
-    """Reports progress a few times a second; the listener may end the load by raising.
-
-    It is silent at first: a message would delay requests that are due at once.
-    """
+    """Reports progress a few times a second. The load ends with an error that `progress` raises."""
     recorder, told, p99_ns = load.recorder, None, None
     while True:
-        await asyncio.sleep(_PROGRESS_S)
+        await asyncio.sleep(0.25)  # also at first: a message would delay requests that are due at once
         last = recorder.last_round
         if last is not None and last is not told:
             told, p99_ns = last, last.latency.percentile_ns(99) if last.latency.count else None
@@ -217,13 +208,9 @@ async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgr
 
 
 # --- Cuts a load's time into rounds, or into turns of two servers
-_CUT_BEFORE_NS = 3_000_000
-_LEAST_SLEEP_S = 0.001
-"""Timers of event loops are accurate to a millisecond. A version's CPU time is read before its own next turn begins."""
 
 
 def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Returns a task that ends with the stack at the latest."""
     task = asyncio.create_task(work)
     stack.callback(task.cancel)
     return task
@@ -236,9 +223,9 @@ def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int,
 
 
 def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns the rounds. A version's handover is cut at the beginning and end of the other's turns.
+    """Returns when each round and handover ends, in ns after the warm-up, with its phase; nothing for a fixed count.
 
-    A load with a fixed count ends with its last answer, so it has no stretch.
+    A version's handover is cut at the beginning and end of the other version's turns.
     """
     if isinstance(plan, LoadPlan):
         return [] if plan.counted else [(end * plan.round_ns, Phase.ROUND) for end in range(1, plan.rounds + 1)]
@@ -249,12 +236,13 @@ def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phas
 def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
     """Returns when each of the other version's turns begins, and an instant shortly before it ends."""
     turns = plan.rounds(Side(1 - side)) if isinstance(plan, Alternation) else ()
-    return [at_ns for start, end in turns for at_ns in (start, max(start, end - _CUT_BEFORE_NS))]
+    # A version's CPU time is read before its own next turn begins, and timers may be some milliseconds late.
+    return [at_ns for start, end in turns for at_ns in (start, max(start, end - 3_000_000))]
 
 
 async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
     """Closes a version's rounds during the other's turns, in which no answer would do it."""
     for edge_ns in edges_ns:
         while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
-            await asyncio.sleep(max(_LEAST_SLEEP_S, left_ns / 1e9))
+            await asyncio.sleep(max(0.001, left_ns / 1e9))
         recorder.advance(monotonic_ns())

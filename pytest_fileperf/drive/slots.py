@@ -28,13 +28,10 @@ from pytest_fileperf.wire.request import WireRequest
 # --- Describes a failed request: its kind, and an example in words with the line of the user's own code
 
 EXCERPT_BYTES = 300
-"""How much of a bad answer's body is kept to be shown."""
-_LONGEST = 2_000
-"""Characters kept of an exception's message, which may contain a whole answer."""
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns kind and description of an answer's problem; pass an empty digest if none is expected."""
+    """Returns kind and description of an answer's problem. `digest` is empty if the answer was not hashed."""
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
@@ -45,7 +42,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the start of a body for a message, or its compression; empty if it was discarded."""
+    """Returns a body's start for a message, or its compression; empty if the body was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
@@ -87,7 +84,8 @@ def kind_of(error: Exception) -> tuple[str, str]:
         text = str(error) or type(error).__name__
     except Exception:  # user code's own `__str__` raised
         text = type(error).__name__
-    return kind, place + without_queries(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
+    # The text may contain a whole answer.
+    return kind, place + without_queries(text if len(text) <= 2_000 else f"{text[:1_999]}…")
 
 
 @lru_cache(maxsize=1024)
@@ -113,22 +111,15 @@ KEPT_IDLE_NS = 1_000_000_000
 """A connection that has rested for this long is closed. Clients of httpx keep them for 5 s. But servers close idle
 connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close one although the next request is already
 there."""
-_LOOK_AGAIN_S = 0.001
-_PATIENCE_S = 1.0
-"""The kernel retries a connection beyond the backlog after this time anyway."""
-_FIRST_BYTES = 16_384
-"""Listening sockets come first in the kernel's table: these are its first hundreds of lines."""
-_LISTEN = "0A"
 
 
 class Idle:
-    """The free connections of a load whose slots rest. The last used one goes first; others are closed."""
+    """The free connections of a load whose slots rest. The last used connection is taken first; others get closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
         """`breach` gets the server's breaches on free connections."""
         self._breach = breach
         self._free: deque[Connection] = deque()
-        """Ordered by last use."""
         self._closing: asyncio.TimerHandle | None = None
 
     def put(self, connection: Connection) -> None:
@@ -181,23 +172,23 @@ class Openings:
         self._turn = asyncio.Lock()
 
     async def may_open(self) -> bool:
-        """Returns when one more connection may open, after limited waiting; True if it has waited."""
+        """Returns once one more connection may open; True if it had to wait for that."""
         if self._left and not self._turn.locked():
             self._left -= 1
             return False
         async with self._turn:
             if not self._left:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_PATIENCE_S):
+                    async with asyncio.timeout(1):  # then the kernel retries a connection beyond the backlog anyway
                         while waiting_to_be_accepted(self._port) > OPENED_AT_ONCE // 4:  # noqa: ASYNC110 - it has no event
-                            await asyncio.sleep(_LOOK_AGAIN_S)
+                            await asyncio.sleep(0.001)
                 self._left = self._at_once
             self._left -= 1
             return True
 
 
 async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Runs all openings, some at a time. Raises the first error, and cancels the rest."""
+    """Runs the openings, `OPENED_AT_ONCE` at a time. Raises the first error, and cancels the rest."""
     for first in range(0, len(openings), OPENED_AT_ONCE):
         tasks = [asyncio.ensure_future(opening()) for opening in openings[first : first + OPENED_AT_ONCE]]
         try:
@@ -215,11 +206,11 @@ def waiting_to_be_accepted(port: int) -> int:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines: list[str] = []
         with suppress(OSError), Path(table).open(encoding="ascii") as file:
-            lines = file.read(_FIRST_BYTES).splitlines()[1:]
+            lines = file.read(16_384).splitlines()[1:]
         for line in lines:
             # "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 …": number, local, remote, state, queues
             fields = line.split()
-            if len(fields) < 5 or fields[3] != _LISTEN:
+            if len(fields) < 5 or fields[3] != "0A":  # listening sockets come first
                 break
             if int(fields[1].rpartition(":")[2], 16) == port:
                 longest = max(longest, int(fields[4].partition(":")[2], 16))
@@ -233,10 +224,10 @@ RECONNECT_PAUSE_S = 0.05
 
 
 class ReplaySlot:
-    """Replays one request on one connection. It connects if it has none, or the server has closed it.
+    """Replays one request on one connection. It connects if it has no connection, or the server has closed it.
 
-    Slots that rest give their connection away after each request, and take a free one for the next. The slot is the
-    connection's exchange itself, so no layer is between an answer's end and the next `send`.
+    Slots that rest give their connection away after each request, and take a free one for the next. The slot is also
+    the connection's exchange, so no layer is between an answer's end and the next `send`.
     """
 
     __slots__ = (
@@ -313,7 +304,7 @@ class ReplaySlot:
             self._connection.close()
 
     async def _reopen(self, began_ns: int) -> None:
-        """Connects and sends the request. It counts from `began_ns`, when the connection was asked for."""
+        """Connects and sends the request, which counts from `began_ns` on."""
         try:
             connection = self._connection = await self._connect()
         except httpx.TransportError as error:
@@ -326,7 +317,6 @@ class ReplaySlot:
             connection.started_ns = began_ns
 
     def _go_on(self) -> None:
-        """Asks for the next piece of work. If slots rest, the connection goes to the slot that works next."""
         if self._idle is not None:
             self._give_away(self._idle)
         self._load.next(self)
@@ -339,7 +329,7 @@ class ReplaySlot:
     # --- the exchange
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Takes the head; returns whether the body is needed, to be hashed or shown."""
+        """Returns whether the body is needed, to be hashed or shown."""
         if head is self._good_head:
             self._is_good = head.body >= 0 and not self._request.is_head
             return False

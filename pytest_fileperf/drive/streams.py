@@ -88,7 +88,7 @@ class StreamSlot(ReplaySlot):
         """None if the answer is not read in pieces."""
         self._problem: tuple[str, str] | None = None
         self._ended_ns = 0
-        """When enough had come, or the answer was not a stream; 0 before."""
+        """When enough pieces had come, or the answer was not a stream; 0 before."""
         self._until: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ def _nothing_came(stream: Stream) -> tuple[str, str]:
 
 
 def watch_answers(client: LoadClient, tally: Tally) -> None:
-    """Counts the pieces of a journey's event streams, and of answers for which a request sets `EACH`."""
+    """Counts the pieces of event streams that a journey reads, and of other answers if a request sets `EACH`."""
 
     async def on_request(request: httpx.Request) -> None:
         request.extensions[_SENT_NS] = monotonic_ns()
