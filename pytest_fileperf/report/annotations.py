@@ -1,6 +1,6 @@
-"""Annotations for reviewers: changes for the worse and undecided metrics, at the line of their test.
+"""Annotations of GitHub: losses and undecided metrics, at the line of their test.
 
-GitHub Actions reads commands from the output of a step:
+GitHub Actions reads them as commands from a step's output:
 
     ::error file=tests/test_files.py,line=12,title=REGRESSED test_upload::rps −6.4 % [−8.1, −4.7], 2,190/s → 2,050/s
 """
@@ -17,14 +17,13 @@ from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import first_line, where_failed
 
 _SHOWN = 10
-"""GitHub shows this many of each severity per step."""
+"""GitHub shows this many errors and this many warnings of a step."""
 
 
 def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
-    """Returns a line per finding: errors first, and among these regressions.
+    """Returns a line for each finding, regressions first and new tests last, because only the first ones are shown.
 
-    GitHub shows ten of each severity. The last line counts the others, so new tests come last. `root` is the directory
-    of test paths, relative to the repository.
+    `root` is pytest's root directory, relative to the repository.
     """
     top = PurePosixPath(root)
     # GitHub's severity, a word such as `REGRESSED`, the test, and texts, the most telling first.
@@ -49,6 +48,7 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:
+    # Like `escapeProperty` in the same file.
     given = ",".join(
         f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items()
     )
@@ -56,8 +56,5 @@ def _command(level: str, properties: dict[str, str], message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """Escapes like `escapeData` in GitHub's toolkit (packages/core/src/command.ts).
-
-    Properties also need `:` and `,` escaped, like `escapeProperty`.
-    """
+    """Escapes like `escapeData` in GitHub's toolkit (packages/core/src/command.ts)."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,7 +1,7 @@
-"""Writes results to pytest-benchmark's storage, for `--fileperf-save`: its CLI, and readers of its JSON, work on them.
+"""Writes results to pytest-benchmark's storage, for `--fileperf-save`, so that its CLI can read them.
 
-Storage layout, names, machine facts and the encoder are pytest-benchmark's own code, which is needed for this only.
-Commit facts are ours, under its names, because its own question to Git writes the index and runs hooks. Fields:
+Storage layout, names, machine facts and the encoder are pytest-benchmark's own code. The commit facts are not, because
+its code for them writes Git's index and runs hooks. Fields:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds, iterations      number of successful requests; 1
@@ -39,21 +39,14 @@ from pytest_fileperf.measure.histogram import Histogram
 # pytest-benchmark claims to be typed, but its functions are not.
 # mypy: allow-untyped-calls
 
-
 DEFAULT_STORAGE = "file://./.benchmarks"
-"""pytest-benchmark's own default; relative to the current directory, as there."""
-_NO_COMMIT: Mapping[str, object] = {
-    "id": "unversioned",
-    "time": None,
-    "author_time": None,
-    "dirty": False,
-    "branch": "(unknown)",
-}
+"""pytest-benchmark's own default, relative to the current directory."""
+_NO_COMMIT = {"id": "unversioned", "time": None, "author_time": None, "dirty": False, "branch": "(unknown)"}
 """pytest-benchmark's values without version control."""
 
 
 def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str, object]:
-    """Returns a document without results, with the facts that pytest-benchmark's hooks would collect."""
+    """Returns a document without results, but with the facts that pytest-benchmark collects."""
     from datetime import UTC, datetime
 
     from pytest_benchmark import __version__
@@ -69,7 +62,7 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Returns an entry for each result. Leaves out smoke runs, and results without a successful request."""
+    """Leaves out smoke runs, and results without a successful request."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
@@ -80,11 +73,10 @@ def benchmark_json(document: Mapping[str, object]) -> str:
 def save_benchmarks(
     document: Mapping[str, object], *, name: str | None = None, storage: str = DEFAULT_STORAGE
 ) -> Path | None:
-    """Writes the document as the storage's next run, `NNNN_NAME.json`, and returns the file's path.
+    """Writes the document as the storage's next run, `NNNN_NAME.json`; returns None if it has no benchmarks.
 
-    Writes nothing and returns None if the document has no benchmarks. `name` defaults to commit and time, as in
-    `--benchmark-autosave`. Raises PlanError for a bad name or a storage other than a directory of files. Raises
-    FilePerfError if it cannot be written.
+    `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name, or a storage that
+    isn't a directory of files. Raises FilePerfError if the storage cannot be written.
     """
     if not document["benchmarks"]:
         return None
@@ -109,7 +101,6 @@ def _file_storage(storage: str) -> FileStorage:
 
 
 def _tag(commit: object, name: str | None) -> str:
-    """Returns the name; by default commit, time and whether there were changes, as in pytest-benchmark."""
     if name is None:
         facts = commit if isinstance(commit, Mapping) else _NO_COMMIT
         changed = ["uncommitted-changes"] if facts.get("dirty") else []
@@ -122,10 +113,9 @@ def _tag(commit: object, name: str | None) -> str:
 
 def _benchmark(result: Result) -> dict[str, object]:
     test = result.test
-    name = f"{test.name}{test.further}"
     return {
         "group": test.group,
-        "name": name,
+        "name": f"{test.name}{test.further}",
         "fullname": test.nodeid,
         "params": json_value(test.params) or None,
         "param": param_id(test.name) or None,
@@ -136,14 +126,13 @@ def _benchmark(result: Result) -> dict[str, object]:
 
 
 def _stats(latency: Histogram, *, rps: float) -> dict[str, object]:
-    """Returns pytest-benchmark's statistics of these latencies, which must not be empty."""
+    """Returns pytest-benchmark's statistics of some latencies; raises ValueError if there are none."""
     values_ns, mean_ns, stdev_ns = latency.values_ns(), latency.mean_ns(), latency.stdev_ns()
     q1_ns, median_ns, q3_ns = (latency.percentile_ns(percent) for percent in (25, 50, 75))
     iqr_ns = q3_ns - q1_ns
     near = (values_ns >= q1_ns - 1.5 * iqr_ns) & (values_ns <= q3_ns + 1.5 * iqr_ns)
     typical = (values_ns >= mean_ns - stdev_ns) & (values_ns <= mean_ns + stdev_ns)
-    iqr_outliers = int(latency.counts[~near].sum())
-    stddev_outliers = int(latency.counts[~typical].sum())
+    iqr_outliers, stddev_outliers = (int(latency.counts[~shown].sum()) for shown in (near, typical))
     return {
         "min": latency.min_ns / 1e9,
         "max": latency.max_ns / 1e9,

@@ -10,17 +10,17 @@ from pytest_fileperf.measure.measurement import ClientUse, LatencySummary, Measu
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
-from pytest_fileperf.report.remarks import setting
+from pytest_fileperf.report.remarks import event_texts, query_texts
+from pytest_fileperf.report.story import setting
 from pytest_fileperf.report.text import (
     INDENT,
     Screen,
     Style,
-    amount,
     pad,
     paint,
     plain,
     quantity,
-    queries_text,
+    rate_text,
     time_text,
 )
 from pytest_fileperf.report.wording import limit_text, would_show
@@ -33,7 +33,7 @@ _OF_SMOKE = ("work", "answers", "failures", "run")
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns a row for each subject, without the parts of its setting that were already `said`."""
+    """Returns the figures as lines below a row. Texts that are `said` elsewhere are left out of the work's row."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -46,14 +46,11 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
 
 
 def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
-    """Returns the figures by subject.
-
-    An open loop has vegeta's figures: the rate at which requests were due, and the throughput over attack and wait.
-    """
+    """Returns titles, each with its figures. An open loop also has vegeta's: due rate, throughput, attack and wait."""
     run = result.measurement
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
     within = [near] if run.latency.count > 1 else []
-    http = [f"{run.http_requests:,} HTTP requests", quantity(run.http_rps, Unit.PER_SECOND)]
+    http = [f"{run.http_requests:,} HTTP requests", rate_text(run.http_rps)]
     # After a regression the smallest change that would have shown says nothing more.
     gates = would_show(item for item in result.verdict.comparisons if item.outcome is not Outcome.REGRESSED)
     rows = (
@@ -90,25 +87,8 @@ def _spread_texts(latency: LatencySummary) -> list[str]:
     return [f"{name} {time_text(seconds)}" for name, seconds in spread(latency).items()]
 
 
-def event_texts(run: Measurement) -> list[str]:
-    """Returns the events' rate, first times and gaps; nothing without events."""
-    events = run.events
-    if not events.count:
-        return []
-    times = (("first event", events.first), ("gap", events.gap))
-    return [
-        f"{amount(events.rate, Unit.PER_SECOND)} events/s",
-        *(f"{name} p50 {time_text(of.p50)}, p99 {time_text(of.p99)}" for name, of in times if of.count),
-    ]
-
-
-def query_texts(run: Measurement) -> list[str]:
-    """Returns the figures of queries; nothing if nobody counted them."""
-    return [] if run.server.queries is None else [queries_text(run.server.queries)]
-
-
 def load_texts(run: Measurement) -> list[str]:
-    """Returns an open loop's figures that are not in its row; nothing if everything was sent on time."""
+    """Returns an open loop's figures beside its row: nothing if every request was sent and answered in time."""
     texts = []
     if run.due is not None:
         finished = f"finished in {time_text(run.elapsed)}"
@@ -133,9 +113,9 @@ def _due_rows(run: Measurement) -> list[tuple[str, list[str]]]:
         return []
     due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
     if run.open_loop and run.due_rate is not None:
-        due.append(f"rate {quantity(run.due_rate, Unit.PER_SECOND)}")
+        due.append(f"rate {rate_text(run.due_rate)}")
     if run.done_rate is not None:
-        due.append(f"throughput {quantity(run.done_rate, Unit.PER_SECOND)}")
+        due.append(f"throughput {rate_text(run.done_rate)}")
     parts = [f"attack {time_text(run.attack)}", f"wait {time_text(run.wait)}"] if run.attack else []
     return [("requests", due), ("duration", [f"{time_text(run.elapsed)} in all", *parts])]
 
@@ -208,7 +188,6 @@ def _run(result: Result) -> list[str]:
 
 
 def _generator(use: ClientUse) -> list[str]:
-    """Returns how requests were sent, and all generators' CPU time."""
     of = f"a core, all {len(use.generators)} generators together" if len(use.generators) > 1 else "its core"
     texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of {of}"]
     if use.cpu_per_request is not None:
@@ -217,12 +196,12 @@ def _generator(use: ClientUse) -> list[str]:
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
-    """Returns core or worker, connections, rate, failures, CPU time and clock, or why the generator is missing."""
+    """Returns core or Dask worker, connections, rate, errors and CPU; then distance and clock, and why it was lost."""
     clock = f"clock known to {time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),
         format_count(use.connections, "connection"),
-        quantity(use.rps, Unit.PER_SECOND),
+        rate_text(use.rps),
         format_count(use.errors, "error"),
         f"CPU {use.cpu_share * 100:.0f} %",
         *([f"{time_text(use.distance)} away", clock] if use.distance else []),

@@ -1,4 +1,4 @@
-"""The results as Markdown, for a pull request's page: failures and undecided tests first, passed tests folded.
+"""The results as Markdown for a pull request: failures and undecided tests first, passed tests folded.
 
     ## Load tests: 3 measured: 1 REGRESSED, 2 PASS
     | test | metric | before → after | change | tolerance | outcome |
@@ -9,7 +9,7 @@
 
     - limited by server CPU, at 97 % of 1 core
 
-Test names and server answers stay text: they cannot become markup, a link or a mention.
+Test names and servers' answers cannot become markup, links or mentions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,10 @@ from pytest_fileperf.report.text import Screen, Style, plain, plain_line, printa
 from pytest_fileperf.units import format_bytes, format_count
 
 STEP_LIMIT_BYTES = 1 << 20
-"""GitHub's limit for one step. It does not show a longer summary at all."""
+"""GitHub shows no longer summary of a step."""
 COMMENT_LIMIT_BYTES = 64_000
-"""GitHub takes comments of up to 65,536 characters. The rest is for text around it, such as a link to the run."""
-_COMMENT_ROWS, _COMMENT_CELLS = 20, 100
-"""Rows of a comment's table, and the width of the terminal's text below it."""
-_NAME_CELLS, _NAME_CHARS = 200, 400
-"""Longest shown name. Characters count as well, because any number of accents fits in one cell."""
+"""GitHub takes 65,536 characters, which leaves room for text around the comment."""
+_COMMENT_ROWS = 20
 _GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _MARKUP = re.compile(r"[\\`*_\[\]|~<>&$]|^[#+=-](?=\s)")
 _LINK = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=GH-)(?=\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
@@ -45,14 +42,11 @@ _NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
 
 
 def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTES) -> str:
-    """Returns Markdown for GitHub and GitLab, at most `limit_bytes` of UTF-8 (1 KiB or more).
-
-    A longer report is cut after a whole line, and says so.
-    """
+    """Returns Markdown for GitHub and GitLab. If it is longer than `limit_bytes` of UTF-8, it is cut, and says so."""
     results = record.results
     urgent = story.pressing(results)
     calm = [result for result in results if not any(result is other for other in urgent)]
-    common = story.shared(results, remarks.setting) if results else ()
+    common = story.shared(results, story.setting) if results else ()
     common += story.shared(results, story.telling) if len(results) > 1 else ()
     blocks = [[f"## Load tests: {_escaped(story.summary_line(record))}", ""], *_failed(record.failed)]
     if urgent:
@@ -74,9 +68,9 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 
 
 def comment_report(record: SessionRecord) -> str:
-    """Returns a comment for a pull request: the changes, and the rest folded, in at most `COMMENT_LIMIT_BYTES`.
+    """Returns a comment for a pull request: a table of the changes, and the terminal's report folded.
 
-    Whoever posts it may have more rights than whoever made the record. So all texts of the record are in code.
+    All texts of the record are code: whoever posts them may have more rights than whoever made the record.
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)
@@ -88,7 +82,7 @@ def comment_report(record: SessionRecord) -> str:
         told += [*_table(_GATE_HEADINGS, rows[:_COMMENT_ROWS]), ""]
     if len(rows) > _COMMENT_ROWS:
         told += [f"And {format_count(len(rows) - _COMMENT_ROWS, 'more row')}.", ""]
-    text = session_text(record, Screen(width=_COMMENT_CELLS))
+    text = session_text(record, Screen(width=100))
     # Only now: removing other characters may create a fence.
     lines = ("".join(map(printable_char, line)).replace("```", "'''") for line in text.splitlines())
     # An answer by mail quotes code as plain text, in which `@name` is a mention again.
@@ -102,13 +96,13 @@ def comment_report(record: SessionRecord) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Cells must already be Markdown."""
+    """Returns a table of cells that are already Markdown."""
     heading, *lines = (f"| {' | '.join(cells)} |" for cells in (headings, *rows))
     return [heading, "|" + "---|" * len(headings), *lines]
 
 
 def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
-    """Yields a row for each judged metric and each broken limit; one row if there are neither."""
+    """Yields a row for each compared metric and each broken limit, or one row if there are neither."""
     name, verdict = _code(result.test.nodeid), result.verdict
     for item in verdict.comparisons:
         sides = _escaped(wording.sides_text(item))
@@ -125,7 +119,7 @@ def _change(comparison: MetricComparison) -> str:
 
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
-    """Returns measurements without findings, folded: a row each, and remarks."""
+    """Returns the results that nobody must look at, folded: a table, and notes."""
     headings = ("test", *(METRICS[name].title for name in RUN_METRICS), "errors", "change", "outcome")
     rows = (
         (
@@ -177,7 +171,7 @@ def _about(result: Result, common: Sequence[str]) -> list[str]:
 
 
 def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
-    """Yields a line for each test that failed for another reason than a figure, then their messages, folded."""
+    """Yields a line for each of the tests, then their messages, folded."""
     if not tests:
         return
     told = ((test, f"{wording.where_failed(test)}: {_escaped(wording.first_line(test))}") for test in tests)
@@ -191,7 +185,7 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 
 
 def _escaped(text: str) -> str:
-    """Escapes text for one line, also in a table."""
+    """Returns the text on one line, without markup, even in a table."""
 
     def shown(found: re.Match[str]) -> str:
         if (char := found[0]) == "$":
@@ -202,18 +196,18 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    text = shorten(plain(text)[:_NAME_CHARS], _NAME_CELLS)
+    # Characters are limited like cells, because any number of accents fits in one cell.
+    text = shorten(plain(text)[:400], 200)
     return f"`{text}`" if _NEEDS_NO_ESCAPE.fullmatch(text) else f"<code>{_escaped(text)}</code>"
 
 
 def _marked(outcome: Outcome | Standing) -> str:
-    """Returns the outcome, bold if it needs attention."""
     calm = story.STYLES[outcome] in (Style.GOOD, Style.NONE)
     return wording.word_of(outcome) if calm else f"**{outcome.value}**"
 
 
 def _block(text: str) -> list[str]:
-    """Returns the lines unchanged, in a block that none of them can end."""
+    """Returns the text in a code block that none of its lines can end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     # One item, so that it is not cut in the middle.
@@ -221,7 +215,7 @@ def _block(text: str) -> list[str]:
 
 
 def _within(lines: Sequence[str], limit_bytes: int) -> str:
-    """Returns the lines that fit, and says so if some do not."""
+    """Returns the lines that fit, and a note if some do not."""
     whole = "\n".join(lines).strip("\n") + "\n"
     if len(whole.encode()) <= limit_bytes:
         return whole

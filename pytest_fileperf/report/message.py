@@ -1,4 +1,4 @@
-"""The messages of failed tests: which metric got worse, by how much, since which baseline, why, and what to do.
+"""The messages of failed tests: the figures and their change, the causes, and the next step.
 
     rps fell by 33.6 % compared with its baseline (1a2b3c4 of 2026-11-20)
 
@@ -9,8 +9,8 @@
       209 µs in slow_digest (app.py:60)
     If this is intended, accept it with --fileperf-update=all
 
-The first paragraph stands alone if there is room for one line only, as in pytest's short summary (`headline`). With
-`-v`, the report has the notes that a message leaves out.
+The first paragraph must make sense alone, in pytest's short summary. With `-v`, the report has the notes that a
+message leaves out.
 """
 
 from __future__ import annotations
@@ -30,24 +30,20 @@ from pytest_fileperf.units import format_change, format_count, format_share, pri
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
 LINES = 12
-"""The most lines of a message, so that nobody scrolls. Only a table of many metrics makes it longer."""
-EXAMPLE_LENGTH = 300
-"""Characters kept of a failure's example: the start of an error page is enough."""
-KINDS = 8
-"""Listed kinds of failures; more are only counted."""
-_CLOSED, _APP_ERROR = "disconnected", re.compile(r"status 5\d\d")
+"""The most lines of a message. Only a table of many metrics makes it longer."""
 
 
 def headline(message: str) -> str:
+    """Returns the first paragraph, which pytest's short summary shows, on one line."""
     return " ".join(message.partition("\n\n")[0].split())
 
 
 def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     """Raises the verdict's error, or returns if the test passes.
 
-    RegressionError for a regression, else LimitExceededError for a broken limit, else NotMeasuredError. The last one is
-    raised for NEW with `strict` or in CI. With `strict` it is also raised for INCONCLUSIVE, a missing part of the load
-    and a saturated generator. The message always shows everything that was judged.
+    RegressionError comes before LimitExceededError, and this before NotMeasuredError. The last one is raised for NEW
+    with `strict` or `ci`. With `strict` it is also raised for INCONCLUSIVE, a missing part of the load and a saturated
+    generator.
     """
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
@@ -68,7 +64,7 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
 
 
 def _named(head: str, result: Result) -> str:
-    """Adds which measurement of a test it is, if there are several."""
+    """Adds `#2` or `#upload`, if the result is a further measurement of its test."""
     return f"{result.test.further}: {head}" if result.test.further else head
 
 
@@ -124,7 +120,7 @@ def raise_for_failed_requests(
 ) -> None:
     """Raises RequestsFailedError if no request succeeded, or a greater share failed than `max_error_rate`.
 
-    The last lines of the server's `log`, or the `hint`, may say why.
+    The end of the server's `log` and the `hint` may say why.
     """
     requests, errors = result.measurement.requests, result.measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):
@@ -145,23 +141,25 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
         shares = f"{format_share(failed / total)}, allowed {format_share(allowed)}"
         head = f"{failed:,} of {total:,} requests failed ({shares}){kind}"
     widest = max((len(f"{failure.count:,}") for failure in failures), default=0)
-    lines = []
-    for failure in failures[:KINDS]:
+    shown, rest = failures[:8], failures[8:]
+    margin, lines = " " * (widest + 3), []
+    for failure in shown:
         lines.append(f"{failure.count:>{widest},} × {failure.kind}")
-        example, margin = failure.example, " " * (widest + 3)
-        shown = example if len(example) <= EXAMPLE_LENGTH else example[: EXAMPLE_LENGTH - 1] + "…"
-        for raw in shown.splitlines():
+        # The start of an error page is enough.
+        example = failure.example if len(failure.example) <= 300 else failure.example[:299] + "…"
+        for raw in example.splitlines():
             line = printable(raw.expandtabs())
             lines += textwrap.wrap(line, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
-    if len(failures) > KINDS:
-        lines.append(wording.other_kinds(failures[KINDS:]))
+    if rest:
+        lines.append(wording.other_kinds(rest))
     return "\n\n".join([_wrapped(head), "\n".join(lines), *map(_wrapped, _closed_after_errors(failures))])
 
 
 def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields a cause of closed connections, if about as many answers were errors of the app."""
+    """Yields the likely cause of closed connections, if about as many answers were errors of the app."""
     counts = {failure.kind: failure.count for failure in failures}
-    closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
+    closed = counts.get("disconnected", 0)
+    errors = sum(count for kind, count in counts.items() if re.match(r"status 5\d\d", kind))
     if 0 < closed <= errors * 1.2:  # about one connection for each error
         yield (
             "A server may close the connection without notice after a handler raised, as uvicorn does. Then "

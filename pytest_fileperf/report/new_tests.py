@@ -1,4 +1,4 @@
-"""Writes load tests of an app's endpoints: a module for the user to edit."""
+"""Writes a module with a load test for each endpoint of an app, which the user then edits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHY_LEFT_OUT = "It deletes data: load it only with data that each request creat
 
 
 def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> str:
-    """Returns the text of the module. `app` is an import string; None if the ini file names the app."""
+    """Returns the module. `app` is an import string, or None if the ini file names the app; `source` is for readers."""
     tests = [_test(endpoint, name) for endpoint, name in zip(endpoints, _names(endpoints), strict=True)]
     mark = [] if app is None else [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
     lines = [f'"""Load tests made from {_plain(source)}. They are yours now: edit them."""', ""]
@@ -76,13 +76,13 @@ def _test(endpoint: Endpoint, name: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Makes any text safe for a docstring."""
+    """Returns the text without characters that a docstring cannot have."""
     shown = "".join(character if character.isprintable() else " " for character in text)
     return " ".join(shown.replace("\\", "/").replace('"', "'").split())
 
 
 def _code(value: object, depth: int) -> str:
-    """Returns a value as Python code at a depth of indents. A long collection has a line for each entry."""
+    """Returns a value as Python code, `depth` indents deep. A long collection has a line for each entry."""
     if isinstance(value, str):
         return repr(value) if '"' in value else '"' + repr("'" + value)[2:]
     if not isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""Profiles as text and JSON: the functions that a regression comes from, or that cost most CPU time."""
+"""The causes of a regression as text and JSON: functions, waits and imports. Texts have lines of at most 72 cells."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pytest_fileperf.units import format_change
 
 NAMED = 3
 _WORTH_SAYING = 0.1
-"""If no named function has at least this share of the growth, the text says so."""
+"""The share of the growth from which the text mentions unnamed functions."""
 _PLACE = ("function", "file", "line")
 
 
 def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
-    """Returns the growth of CPU time per request, and the functions to blame; lines of at most 72 cells.
+    """Returns the growth of CPU time per request, and the functions that grew most.
 
         CPU per request grew by 18.2 µs (+22.0 %):
           15.1 µs in slow_digest (app/main.py:31)
@@ -30,13 +30,13 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    More lines follow if some looks missed processes: then their functions have too small figures.
+    More lines follow if the profiler did not always see a process, because its functions have too small figures then.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
 
 def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    """Returns the project's functions that cost most, for one version; lines of at most 72 cells."""
+    """Returns one version's CPU time per request, and the project's functions that cost most."""
     shown = (cost for cost in costs if cost.frame.own_code or cost.frame == CHILD_PROCESSES)
     own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {time_text(profile.cost)}"
@@ -77,7 +77,7 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> l
 
 
 def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> list[str]:
-    """Returns a line per function below the head: its seconds, its place, and its caller if known."""
+    """Returns the head, and below it each function with its seconds."""
     times = [time_text(second) for second in seconds]
     widest = max(map(cells, times))
     found = (
@@ -87,10 +87,7 @@ def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], secon
 
 
 def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> dict[str, object]:
-    """Returns every function to blame, the functions that cost less now (below 0), and facts about both profiles.
-
-    Times are in seconds of CPU per request.
-    """
+    """Returns both profiles and all functions, in seconds of CPU per request. Functions that cost less are below 0."""
     times = ("growth_s", "share", "base_s", "now_s", "base_self_s", "now_self_s")
     return {
         "base": _profile_json(base),
@@ -108,7 +105,6 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 
 def costs_json(profile: Profile, costs: Sequence[FunctionCost]) -> dict[str, object]:
-    """Returns every function's cost in one version; times in seconds of CPU per request."""
     functions = [{**named(cost.frame, *_PLACE, "own_code"), **named(cost, "cost_s", "self_s")} for cost in costs]
     return {**_profile_json(profile), "functions": functions}
 
@@ -127,7 +123,7 @@ def _unseen(*profiles: Profile) -> list[str]:
 
 
 def _placed(frame: Frame, room: int) -> str:
-    """Returns `name (file:line)` in at most `room` cells; long names and paths keep their ends."""
+    """Returns `name (file:line)` in at most `room` cells: a name and a path keep their ends."""
     if frame.file == _RUNS_LOOP:
         return "the event loop itself"
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
@@ -139,7 +135,7 @@ def _placed(frame: Frame, room: int) -> str:
 
 
 def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
-    """Returns a function's lines: its place, then its caller, on the same line if there is room."""
+    """Returns the function's place after the `lead`, then its caller, on the same line if there is room."""
     first = lead + _placed(each.frame, WIDTH - cells(lead))
     caller = each.caller if isinstance(each, FunctionGrowth) else None
     if caller is None:
@@ -153,7 +149,6 @@ def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
 
 
 def told(sentence: str) -> str:
-    """Returns a sentence in lines of a message's width."""
     return "\n".join(Screen(width=WIDTH).prose(sentence))
 
 
@@ -161,7 +156,7 @@ _RUNS_LOOP = "asyncio/runners.py"
 """Its functions are innermost while code without Python functions runs: uvloop's, or a parser's."""
 
 
-# --- The time that requests lost, in words: how much of it was waiting, and for which thing
+# --- The time that requests lost by waiting
 
 _WAITED_FOR = {
     LimitKind.THREAD_POOL: "the thread pool",
@@ -172,14 +167,13 @@ _WAITED_FOR = {
 
 
 def loss_text(loss: Loss) -> str:
-    """Returns the waiting part of the loss; empty if nearly all of it is CPU time."""
+    """Returns how much of the loss is waiting; empty if nearly all of it is CPU time."""
     if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
     return told(f"Requests take longer: {_of_total(loss.wait_s, loss)} are waiting, not CPU")
 
 
 def others_text(loss: Loss) -> str:
-    """Returns the part of the loss that may be others' use of the core; empty if it is small."""
     if loss.others_s < A_GOOD_PART * loss.total_s:
         return ""
     part = _of_total(loss.others_s, loss)
@@ -194,17 +188,16 @@ def _of_total(part_s: float, loss: Loss) -> str:
 
 
 def limit_waited_for(limit: Limit) -> str:
-    """Returns the server's limit as something that requests wait for; empty if it is nothing of the kind."""
+    """Returns the server's limit if requests wait for it, such as the thread pool; else empty."""
     if limit.kind in _WAITED_FOR:
         return told(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
     return told(f"Waiting: {limit.evidence}") if limit.queues else ""
 
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
-    """Says for how long requests waited for the event loop, and for which code."""
-    length = time_text(stalls.typical_s)
+    """Says how long code blocked the event loop, and which code; `holder` is its stack, if known."""
     why = "code that waits" if stalls.waits else "code that computes"
-    head = f"Requests waited for the event loop, blocked for {length} at a time by"
+    head = f"Requests waited for the event loop, blocked for {time_text(stalls.typical_s)} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""
     if holder is None:
         return told(f"{head} {why}{tail}")
@@ -216,7 +209,6 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
 
 
 def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[str, object]:
-    """Returns the loss and its causes as JSON values. Times are in seconds per request."""
     return {
         **named(loss, "total_s", "cpu_s", "others_s", "wait_s"),
         "stalls": None if stalls is None else named(stalls, "typical_s", "lost_s", "waits"),
@@ -228,7 +220,7 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
 
 
 def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:
-    """Returns the growth of start-ups, and the imports that account for it; `grown` is None if imports are unknown.
+    """Returns the growth of start-ups and the imports that cause it. `grown` is None if imports were not measured.
 
     start-up grew by 462 ms (+61.3 %) because of longer imports:
       301 ms in pandas (not imported before), imported by app.reports

@@ -1,4 +1,4 @@
-"""Progress while a load runs: one line of text, on a terminal, in a log or nowhere."""
+"""Progress while a load runs: a line that a terminal rewrites, or a line in a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_fileperf.report.text import cells, plain, quantity, shorten
 from pytest_fileperf.units import format_duration
 
 PLAIN_AFTER_S = 30.0
-"""A test that takes longer reports in a log that it is alive. Shorter tests get pytest's own line when they end."""
+"""A test that takes longer says in a log that it is alive."""
 _BAR_CELLS, _BAR_RANK = 12, 5
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
@@ -23,7 +23,7 @@ class ProgressLine:
     title: str
     run: RunProgress
     boot: int
-    """Counts from 1."""
+    """The number of the current start-up, from 1 on; `boots` is their planned number."""
     boots: int
     elapsed_s: float
     """Since the load began, over all start-ups."""
@@ -34,7 +34,7 @@ class ProgressLine:
 
 
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
-    """Returns a line that leaves out its least important parts to fit `width` cells; without `width`, a log's line."""
+    """Returns a terminal's line, without its least important parts if they do not fit `width`; or a log's line."""
     run, boot = line.run, f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(run.phase, run.phase) + boot)]
     if line.total_s:
@@ -64,14 +64,14 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
 
 class ProgressSink(Protocol):
     def update(self, line: ProgressLine) -> None:
-        """Takes a moment; may be called at any rate."""
+        """May be called at any rate."""
 
     def done(self) -> None:
-        """Ends a load, successful or not. Others may then use the same output."""
+        """Ends the progress of a load, successful or not: others may write to the same place."""
 
 
 class LiveProgress:
-    """Rewrites one line of a terminal, at most ten times a second and at each new phase. Clears it at the end."""
+    """Rewrites a terminal's line, at most ten times a second and at each new phase. Clears it at the end."""
 
     def __init__(
         self, write: Callable[[str], object], *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic
@@ -92,9 +92,8 @@ class LiveProgress:
         self._due_s, self._stage = now_s + 0.1, stage
         # The last column stays free, because some terminals wrap a full line.
         text = progress_text(line, self._columns() - 1)
-        width = cells(text)
-        self._write("\r" + text + " " * (self._shown_cells - width))
-        self._shown_cells = width
+        self._write("\r" + text + " " * (self._shown_cells - cells(text)))
+        self._shown_cells = cells(text)
 
     def done(self) -> None:
         if self._stage is not None:
@@ -103,7 +102,7 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """Writes to a log: one complete line for each test that takes long."""
+    """Writes one line to a log for each test that takes long."""
 
     def __init__(self, write: Callable[[str], object], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write

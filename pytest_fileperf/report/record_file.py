@@ -1,11 +1,10 @@
-"""The plugin's own JSON, for `--fileperf-json`: all measurements and verdicts, in SI units, for other programs.
+"""The file of `--fileperf-json`: measurements and verdicts in SI units, and the record for making reports again.
 
-`examples/json.md` describes every field. A schema number allows new fields, and readers ignore unknown ones. A field is
-never NaN or Infinity; unmeasured ones are null.
+`examples/json.md` describes every field. New fields keep the schema number, so readers ignore unknown ones. A number is
+never NaN or Infinity; an unmeasured one is null.
 
-History: 4 has memory, warm_up, after_requests and other_answers. 3 has versions, commit, asked, failed, said and
-record, so that reports can be made from it again. 2 tells the code from the environment (`verdict.code`,
-`verdict.world`), and even stored baselines have `base`. 1 is the first.
+History of the schema: 4 added memory, warm_up, after_requests and other_answers. 3 added versions, commit, asked,
+failed, said and record. 2 added `verdict.code`, `verdict.world`, and `base` for stored baselines. 1 is the first.
 """
 
 from __future__ import annotations
@@ -29,24 +28,23 @@ from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
-from pytest_fileperf.report.remarks import notes
+from pytest_fileperf.report.story import notes
 from pytest_fileperf.report.text import plain
-from pytest_fileperf.report.wording import note_of, notes_text, sentence
+from pytest_fileperf.report.wording import notes_text, sentence
 from pytest_fileperf.serve.databases import Queries
 
-# --- Converts a session's record to JSON values and back to an equal record
+# --- The record: values that only this package reads
 #
-# A file of `--fileperf-json` has these values, and others for other programs. Neither is the whole record: plain values
-# are only in the part for other programs.
+# Plain values such as `created` are in the part for other programs, and only there.
 
 SCHEMA = 4
-_FACTS = ("said", "created", "asked", "versions", "commit", "environment")
-"""Parts of a record besides measurements, as other programs read it. Also failed tests, which older files lack."""
+_FACTS = ("said", "created", "asked", "versions", "commit", "environment", "failed")
+"""Fields of a record that the part for other programs has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paired:
-    """Facts of a pair that are not in the rounds."""
+    """The facts of a pair of start-ups that the recordings of both versions lack."""
 
     stabilised: tuple[str, ...] = ()
     base_boots_anew: bool = True
@@ -71,7 +69,7 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
 
 
 def read_record(path: Path) -> SessionRecord:
-    """Returns the session's record in a file. Raises RecordError with the file's name and the problem."""
+    """Raises RecordError, with the file's name and the problem."""
     try:
         document: object = json.loads(path.read_bytes())
     except OSError as error:
@@ -94,8 +92,7 @@ def read_record(path: Path) -> SessionRecord:
 def _record(document: Mapping[str, object]) -> SessionRecord:
     held = Placed(document.get("record"), "record")
     decoder = Decoder(Placed(held.mapping().get("histograms"), "histograms"))
-    facts = {name: Placed(document)[name].value for name in _FACTS}
-    facts |= {"failed": document.get("failed", []), "endpoints": document.get("endpoints", {})}
+    facts = {name: Placed(document)[name].value for name in _FACTS} | {"endpoints": document.get("endpoints", {})}
     record: SessionRecord = decoder.decode(Placed(facts), SessionRecord)
     measured = held["measured"]
     results = tuple(_whole(kept, decoder) for kept in measured["results"].items())
@@ -115,23 +112,24 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
 
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
-    """Raises ValueError for an unknown metric, because every report looks metrics up by name."""
-    found = []
+    """Raises ValueError for an unknown metric: reports look up each metric by its name."""
+    found = [(group.metric, f"the group {group.title!r}") for group in groups]
     for result in results:
-        verdict = result.verdict
-        comparisons = (*verdict.comparisons, *verdict.world)
-        names = [item.metric for item in comparisons] + [check.metric for check in verdict.limits]
-        names += [floor.metric for floor in result.noise]
-        names += [item.reason.metric for item in comparisons if item.reason is not None and item.reason.metric]
+        comparisons = (*result.verdict.comparisons, *result.verdict.world)
+        names = (
+            *(item.metric for item in comparisons),
+            *(floor.metric for floor in result.noise),
+            *(check.metric for check in result.verdict.limits),
+            *(item.reason.metric for item in comparisons if item.reason is not None and item.reason.metric),
+        )
         found += [(name, result.test.nodeid) for name in names]
-    found += [(group.metric, f"the group {group.title!r}") for group in groups]
     for name, where in found:
         if name not in METRICS:
             raise ValueError(f"{where} has a metric {name!r}, but there are only {', '.join(METRICS)}")
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
-    """Returns a result's JSON values, without pairs that the start-ups can make again: they would double the file."""
+    """Leaves out pairs that `_pairs` can make again, because they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return {"result": encoder.encode(result, Result)}
@@ -140,20 +138,13 @@ def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
 
 
 def _whole(kept: Placed, decoder: Decoder) -> Result:
-    """Restores a result. Older files have notes as texts."""
-    stored = kept["result"]
-    result: Result = decoder.decode(stored, Result)
+    result: Result = decoder.decode(kept["result"], Result)
     paired = decoder.decode(kept.given("paired", []), tuple[_Paired, ...])
-    texts = [text for name in ("server_notes", "load_notes") for text in stored.given(name, []).list_of_texts()]
-    if code := stored["verdict"].get("code"):
-        result = result.having(code_notes=tuple(map(note_of, code.text().split("; "))))
-    return result.having(
-        notes=(*result.notes, *map(note_of, texts)), pairs=_pairs(result, paired) if paired else result.pairs
-    )
+    return result.having(pairs=_pairs(result, paired)) if paired else result
 
 
 def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
-    """Makes the pairs from both recordings' start-ups."""
+    """Makes the pairs from the start-ups in both versions' recordings."""
     sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
     return tuple(
         pairs_alike(
@@ -166,9 +157,8 @@ def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
 def _group(group: Placed, results: tuple[Result, ...], decoder: Decoder) -> RankedGroup:
     title, members = decoder.decode(group["title"], str), decoder.decode(group["members"], tuple[int, ...])
     ranked: RankedGroup = decoder.decode(group["ranking"], RankedGroup)
-    count = len(results)
-    if not all(0 <= member < count for member in members):
-        raise ValueError(f"the group {title!r} has members that aren't among its {count} results")
+    if not all(0 <= member < len(results) for member in members):
+        raise ValueError(f"the group {title!r} has members that aren't among its {len(results)} results")
     if sorted(place.member for place in ranked.places) != list(range(len(members))):
         raise ValueError(f"the places of the group {title!r} don't fit its members")
     return replace(ranked, title=title, results=tuple(results[member] for member in members))
@@ -177,10 +167,9 @@ def _group(group: Placed, results: tuple[Result, ...], decoder: Decoder) -> Rank
 # --- A start-up over time, as JSON: a list per column, a value per sample or stretch of time
 
 _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "client_unsent", "under_way")
-# More digits of times and shares would be noise, and make files large.
 
 
-def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
+def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
     """Returns latencies in seconds by when their requests were due, in seconds since the warm-up."""
     return {
         "due": [due_ns / 1e9 for due_ns in leads.due_ns],
@@ -191,7 +180,7 @@ def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 
 
 def samples_series(boot: Boot) -> dict[str, object]:
-    """Returns what server processes, generator and sockets did; the start-up must have samples."""
+    """Returns the samples of a start-up, which must have some."""
     samples = tuple(boot.samples)
     processes = [
         {"pid": pid, "worker": pid in boot.worker_pids, **columns}
@@ -203,6 +192,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
         for name in _QUEUES
     }
     return {
+        # More digits of times and shares would be noise, and make files large.
         "at": [round((sample.at_ns - samples[0].at_ns) / 1e9, 3) for sample in samples],
         "processes": processes,
         "generator": generators[0] if len(generators) == 1 else None,
@@ -212,7 +202,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
 
 
 def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]]) -> dict[int, dict[str, object]]:
-    """Returns the columns of each process in the samples, by its id."""
+    """Returns each process's columns by its id; `seen` has the processes in each sample."""
     found: dict[int, dict[str, object]] = {}
     for pid in dict.fromkeys(use.pid for uses in seen for use in uses):
         own = [next((use for use in uses if use.pid == pid), None) for uses in seen]
@@ -226,21 +216,20 @@ def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]])
 
 
 def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
-    """Returns the cores used between each sample and the one before; None for the first."""
-    shares: list[float | None] = [None]
-    for (start_ns, before_ns), (end_ns, after_ns) in pairwise(zip(times_ns, cpu_ns, strict=True)):
-        if before_ns is None or after_ns is None or end_ns <= start_ns:
-            shares.append(None)
-        else:
-            shares.append(round((after_ns - before_ns) / (end_ns - start_ns), 4))
-    return shares
+    """Returns the used cores since the sample before; None for the first sample, and next to an unknown CPU time."""
+    return [None] + [
+        None
+        if before_ns is None or after_ns is None or end_ns <= start_ns
+        else round((after_ns - before_ns) / (end_ns - start_ns), 4)
+        for (start_ns, before_ns), (end_ns, after_ns) in pairwise(zip(times_ns, cpu_ns, strict=True))
+    ]
 
 
 # --- The part for other programs
 
 
 def results_json(record: SessionRecord) -> str:
-    """Returns the document that `examples/json.md` describes. Keys are sorted, but `record` comes last."""
+    """Returns the file's text. Keys are sorted, but `record` comes last."""
     document = {
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said", "endpoints"),
@@ -259,11 +248,11 @@ def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
 
 
 def _ranking(group: RankedGroup) -> dict[str, object]:
-    nodeids = [result.test.nodeid for result, _ in group.ordered()]
+    places = _columns(group.places, "rank", "shared", "value", "ratio", "low", "high")
     return {
         "group": group.title,
         "unit": METRICS[group.metric].unit,
-        "places": {"nodeid": nodeids, **_columns(group.places, "rank", "shared", "value", "ratio", "low", "high")},
+        "places": {"nodeid": [result.test.nodeid for result, _ in group.ordered()], **places},
         **named(group, "metric", "confidence"),
     }
 
@@ -277,7 +266,6 @@ _COMPARED = (
 def _result(result: Result) -> dict[str, object]:
     recording, measurement, verdict = result.recording, result.measurement, result.verdict
     service, explanation = recording.merged("service"), result.explanation
-    base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
         "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part", "step"),
         **named(result, "work", "server", "load", "identity", "standing", "smoke", "baseline_written", "not_stored"),
@@ -285,7 +273,7 @@ def _result(result: Result) -> dict[str, object]:
         "limit": named(measurement.limit, "kind", "evidence"),
         "summary": _summary(measurement),
         **_measured(recording),
-        "base": base,
+        "base": result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)},
         "capacity": _capacity(result.capacity),
         "base_capacity": _capacity(result.base_capacity),
         "background": None if result.background is None else named(result.background, "base", "now"),
@@ -406,7 +394,7 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
             **named(boot.warm_up, "requests", "failed"),
             "failures": [named(failure, "kind", "count", "example") for failure in boot.warm_up.failures],
         },
-        "leads": leads_series(boot.leads) if boot.leads is not None else None,
+        "leads": None if boot.leads is None else _lead_series(boot.leads),
         "thread_pools": _columns(boot.thread_pools, "pid", "threads", "active", "pool"),
         "series": samples_series(boot) if boot.samples else None,
     }

@@ -1,4 +1,4 @@
-"""Sentences about how one result's figures came to be: a reader needs them to judge the figures."""
+"""Sentences on how one result's figures came to be. `story` chooses among these sentences."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pytest_fileperf.judge.evidence import OtherAnswers
-from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.unit import may_be_machine, trend_of
-from pytest_fileperf.judge.verdict import NoteKind
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.limiting import LimitKind
@@ -16,129 +15,57 @@ from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Recording, WarmUp
 from pytest_fileperf.measure.usage import CHILDREN_WORK
-from pytest_fileperf.report.text import plain, quantity, time_text
-from pytest_fileperf.report.wording import (
-    COUNTING,
-    NO_BASELINE,
-    change_text,
-    note_text,
-    notes_text,
-    typical_text,
-    untold_code,
-)
+from pytest_fileperf.report.text import amount, plain, quantity, queries_text, rate_text, time_text
+from pytest_fileperf.report.wording import change_text
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_bytes, format_change, format_count, format_rate, format_share
 
-_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
-_BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
-_OF_FIGURES = (
-    NoteKind.NEVER_CONFIRMED,
-    NoteKind.FIGURES_ONLY,
-    NoteKind.FILES_CHANGED,
-    NoteKind.ROUGHLY_KNOWN,
-    NoteKind.NO_CODE_STORED,
-)
+
+def stabilised_text(recording: Recording) -> str:
+    names = _stabilised(recording)
+    return f"start-ups stabilised: {', '.join(names)}" if names else ""
 
 
-def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and stabilised properties. They are often the same for a whole session."""
-    verdict, held = result.verdict, _stabilised(result.recording)
-    # The notes say which code of a stored baseline was measured.
-    against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
-    found = (against, result.server, result.load, f"start-ups stabilised: {', '.join(held)}" if held else "")
-    return tuple(plain(text) for text in found if text)
+def unstabilised_text(recording: Recording) -> str:
+    """Returns the properties that could not be stabilised; empty if all or none of them could."""
+    names = _stabilised(recording)
+    missing = [name for name in STABILISERS if name not in names]
+    return f"start-ups stabilised in part, without: {', '.join(missing)}" if names and missing else ""
 
 
-def findings(result: Result) -> tuple[str, ...]:
-    """Returns the most important remarks, which are also in the message of a failed test."""
-    if result.smoke:
-        return ()
-    told = (
-        *map(_other_answers_text, result.other_answers),
-        *_warm_up_texts(result),
-        *_restart_texts(result),
-        _trend_text(result),
-        *_memory_texts(result),
-    )
-    return tuple(filter(None, told))
+def _stabilised(recording: Recording) -> list[str]:
+    boots = recording.boots
+    return [name for name in STABILISERS if boots and all(name in boot.stabilised for boot in boots)]
 
 
-def notes(result: Result) -> tuple[str, ...]:
-    """Returns all remarks, as sentences without a full stop."""
-    recording, held = result.recording, _stabilised(result.recording)
-    missing = [name for name in STABILISERS if name not in held]
-    why_engine = "" if recording.engine == "replay" else plain(recording.why_engine)
-    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
-    told = (
-        *findings(result),
-        *_breach_texts(result.measurement),
-        capacity_text(result),
-        _saturated_text(result),
-        _law_text(result),
-        *map(typical_text, result.verdict.comparisons),
-        _iterations_text(result),
-        f"part of the load is missing: {plain(result.lost)}" if result.lost else "",
-        *map(note_text, result.notes),
-        f"engine {recording.engine}: {why_engine}" if why_engine else "",
-        COUNTING if result.measurement.server.queries is not None else "",
-        "server and load generator shared cores" * shared_cores,
-        f"start-ups stabilised in part, without: {', '.join(missing)}" if held and missing else "",
-        _processes_text(result),
-        _one_core_text(result),
-        *_growth_texts(result),
-        *release_texts(result),
-        traced_text(result),
-        busy_text(result),
-        _left_text(result),
-        _background(result),
-        plain(notes_text(untold_code(result.verdict))),
-        "stored as the new baseline" * result.baseline_written,
-        _not_stored_text(result),
-    )
-    return tuple(text for text in dict.fromkeys(told) if text)
+def engine_text(recording: Recording) -> str:
+    """Returns why another engine than `replay`, the fastest one, sent the requests."""
+    is_usual = recording.engine == "replay" or not recording.why_engine
+    return "" if is_usual else f"engine {recording.engine}: {plain(recording.why_engine)}"
 
 
-def brief_notes(result: Result) -> list[str]:
-    """Returns the notes that nobody must miss."""
-    code = untold_code(result.verdict)
-    # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
-    is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
-    told = (
-        *findings(result),
-        plain(result.recording.why_engine) if result.recording.engine == "http2" and not result.test.own else "",
-        capacity_text(result),
-        _saturated_text(result),
-        _iterations_text(result),
-        _processes_text(result),
-        _one_core_text(result),
-        _left_text(result),
-        *_growth_texts(result),
-        *release_texts(result, only_losses=True),
-        *(note_text(note) for note in result.notes if note.kind in _BRIEFLY),
-        "" if result.standing in _WELL else _background(result),
-        *(plain(note_text(note)) for note in code if is_told and note.kind in _OF_FIGURES),
-        _not_stored_text(result),
-    )
-    return [text for text in told if text]
+def event_texts(run: Measurement) -> list[str]:
+    """Returns the rate of a stream's events, the times to the first ones, and the gaps; nothing without events."""
+    events = run.events
+    if not events.count:
+        return []
+    times = (("first event", events.first), ("gap", events.gap))
+    return [
+        f"{amount(events.rate, Unit.PER_SECOND)} events/s",
+        *(f"{name} p50 {time_text(of.p50)}, p99 {time_text(of.p99)}" for name, of in times if of.count),
+    ]
 
 
-def _background(result: Result) -> str:
-    """Returns the servers' use in each other's turns; empty if one left work behind, which is reported instead."""
-    return "" if _left_text(result) else str(result.background or "")
-
-
-def _stabilised(recording: Recording) -> tuple[str, ...]:
-    return tuple(name for name in STABILISERS if recording.boots and all(name in b.stabilised for b in recording.boots))
-
-
-def _not_stored_text(result: Result) -> str:
-    """Returns why it did not become a baseline although the user asked for it, unless a reason says so."""
-    said = any(item.reason and item.reason.kind in NO_BASELINE for item in result.verdict.comparisons)
-    return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
+def query_texts(run: Measurement) -> list[str]:
+    """Returns the queries per request; nothing if nobody counted them."""
+    return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 
 def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]:
-    """Yields changes since a release, if a history tells them; or only losses that are sure."""
+    """Yields each metric's change since the last release, if there is a history.
+
+    With `only_losses`, leaves out changes whose interval includes no change, or a gain.
+    """
     verdict = result.verdict
     old = verdict.against if verdict.against and not verdict.code_notes else "the last baseline"
     for item in verdict.comparisons:
@@ -152,13 +79,10 @@ def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]
         yield f"{since}, {change_text(item)} since {plain(old)}"
 
 
-# --- The server's way with connections
-
-_EACH, _FEW = 0.95, 0.01
-"""Shares of answers. A server that closes a connection from time to time, as after 1,000 requests, is usual."""
+# --- How the server treats connections
 
 
-def _breach_texts(run: Measurement) -> tuple[str, ...]:
+def breach_texts(run: Measurement) -> tuple[str, ...]:
     given_up, closed = (format_count(count, "connection") for count in (run.out_of_step, run.closed_unsaid))
     share = format_share(min(1.0, run.closed_unsaid / max(1, run.requests + run.errors)))
     cut_off = f"the server cut off {format_count(run.cut_off, 'request')}: it answered before it had read all of it"
@@ -171,23 +95,21 @@ def _breach_texts(run: Measurement) -> tuple[str, ...]:
 
 
 def reconnect_text(run: Measurement) -> str:
-    """Returns how often the server closed a connection that was then opened again; empty if that was rare."""
+    """Returns how often the server closed a connection, which was then opened again; empty if that was rare."""
     share = run.closed_said / max(1, run.http_requests)
-    if share < _FEW:
+    if share < 0.01:  # many servers close a connection from time to time, for example after 1,000 requests
         return ""
-    if share < _EACH:
+    if share < 0.95:
         closed = format_count(run.closed_said, "connection")
         return f"the server closed {closed}, after {format_share(share)} of the answers"
     opened, requests = format_count(run.opened, "connection"), format_count(run.http_requests, "request")
     return f"the server closed the connection after each answer: {opened} for {requests}"
 
 
-# --- How figures came to be: answers, the warm-up, and changes from start-up to start-up
-
-_KINDS = 3
+# --- Answers, the warm-up, and changes from start-up to start-up
 
 
-def _other_answers_text(other: OtherAnswers) -> str:
+def other_answers_text(other: OtherAnswers) -> str:
     whose = f"answers of {plain(other.of)}" if other.of else "answers"
     texts = []
     if other.sizes:
@@ -202,33 +124,35 @@ def _other_answers_text(other: OtherAnswers) -> str:
     return "; ".join(texts)
 
 
-def _warm_up_texts(result: Result) -> Iterator[str]:
+def warm_up_texts(result: Result) -> Iterator[str]:
     for recording, whose in _sides(result):
         warm_up = sum((boot.warm_up for boot in recording.boots), WarmUp())
         if not warm_up.failed:
             continue
-        kinds = [f"{failure.count:,} × {plain(failure.kind)}" for failure in warm_up.failures[:_KINDS]]
-        if rest := sum(failure.count for failure in warm_up.failures[_KINDS:]):
+        kinds = [f"{failure.count:,} × {plain(failure.kind)}" for failure in warm_up.failures[:3]]
+        if rest := sum(failure.count for failure in warm_up.failures[3:]):
             kinds.append(f"{rest:,} others")
         boots = f" in {format_count(len(recording.boots), 'start-up')}" if len(recording.boots) > 1 else ""
-        counts = f"{warm_up.failed:,} of {warm_up.made:,} warm-up requests{whose} failed{boots}"
-        yield f"{counts}: {', '.join(kinds)}"
+        of = whose and f" of {whose}"
+        yield f"{warm_up.failed:,} of {warm_up.made:,} warm-up requests{of} failed{boots}: {', '.join(kinds)}"
 
 
-def _restart_texts(result: Result) -> Iterator[str]:
+def restart_texts(result: Result) -> Iterator[str]:
     for recording, whose in _sides(result):
         if ended := sum(boot.processes_ended for boot in recording.boots):
-            yield f"{ended:,} process{'es' * (ended != 1)} of the server{whose} ended during the load"
+            of = whose and f" of {whose}"
+            yield f"{ended:,} process{'es' * (ended != 1)} of the server{of} ended during the load"
 
 
 def _sides(result: Result) -> list[tuple[Recording, str]]:
-    """Returns the recordings of a result, and whose they are if there are two."""
+    """Returns each recording with its version: `the old code` or `the new code`; no text if there is one version."""
     if result.base is None:
         return [(result.recording, "")]
-    return [(result.base, " of the old code"), (result.recording, " of the new code")]
+    return [(result.base, "the old code"), (result.recording, "the new code")]
 
 
-def _trend_text(result: Result) -> str:
+def drift_text(result: Result) -> str:
+    """Returns how figures moved from start-up to start-up, if they moved more than by chance; else empty."""
     if result.test.own or result.capacity is not None:
         return ""
     recording, now = result.recording, trend_of(result.recording)
@@ -255,7 +179,7 @@ def _course(levels: Sequence[float], of_rate: bool) -> str:
     return f"{quantity(levels[0], unit)} → {quantity(levels[-1], unit)} over {len(levels)} start-ups"
 
 
-def _memory_texts(result: Result) -> Iterator[str]:
+def memory_texts(result: Result) -> Iterator[str]:
     for comparison in result.verdict.comparisons:
         if comparison.after_requests is None:
             continue
@@ -273,7 +197,7 @@ def _memory_texts(result: Result) -> Iterator[str]:
 # --- The bottleneck, and other use of the machine
 
 
-def _law_text(result: Result) -> str:
+def law_text(result: Result) -> str:
     law = result.measurement.law
     if law is None or law.agrees or result.smoke or result.test.step or result.test.part:
         return ""
@@ -284,23 +208,20 @@ def _law_text(result: Result) -> str:
         )
     return (
         f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {time_text(law.latency)}"
-        f" of latency = {_rate(law.by_law)}, not {_rate(law.rps)}. Use a longer duration"
+        f" of latency = {rate_text(law.by_law)}, not {rate_text(law.rps)}. Use a longer duration"
     )
 
 
-def _saturated_text(result: Result) -> str:
-    # A capacity's remarks cover this: its figures come from loads that the generator could make.
+def saturated_text(result: Result) -> str:
+    # The capacity's own text says so: its figures come from loads that the generator could make.
     if result.smoke or not result.measurement.saturated or result.capacity is not None:
         return ""
-    use = result.measurement.client
-    if len(use.generators) < 2:
-        who = f"the load generator used {use.cpu_share * 100:.0f} % of its core"
-    else:
+    use, who = result.measurement.client, "the load generator"
+    share = use.cpu_share
+    if len(use.generators) > 1:
         busiest = max(use.generators, key=lambda own: own.cpu_share)
-        who = (
-            f"load generator {busiest.number} of {len(use.generators)} used {busiest.cpu_share * 100:.0f} % of its core"
-        )
-    return f"{who}, so these figures are its own and not the server's"
+        who, share = f"load generator {busiest.number} of {len(use.generators)}", busiest.cpu_share
+    return f"{who} used {share * 100:.0f} % of its core, so these figures are its own and not the server's"
 
 
 def traced_text(result: Result) -> str:
@@ -311,25 +232,32 @@ def traced_text(result: Result) -> str:
     return f"traced by {recording.tracer}{where}. Traced code is slower, and never compared with untraced code"
 
 
-def _processes_text(result: Result) -> str:
+def processes_text(result: Result) -> str:
     changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
     return f"the server's processes changed ({changed}), so their CPU and memory are unknown" if changed else ""
 
 
-def _left_text(result: Result) -> str:
-    sides = [("the old code", result.base), ("the new code", result.recording)] if result.base else []
+def left_text(result: Result) -> str:
     said = [
-        f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer."
-        " It cannot sustain these requests/s, and CPU per request leaves that work out"
-        for whose, recording in sides or [("the server", result.recording)]
+        f"{whose or 'the server'} still used {format_share(round(recording.left_share, 2))} of a core after its last"
+        " answer. It cannot sustain these requests/s, and CPU per request leaves that work out"
+        for recording, whose in _sides(result)
         if recording.left_share
     ]
     if not said and any(boot.was_at_work for boot in result.recording.boots):
-        said.append("the server was still busy with an earlier load when this one began")
+        return "the server was still busy with an earlier load when this one began"
     return "; ".join(said)
 
 
-def _one_core_text(result: Result) -> str:
+def background_text(result: Result) -> str:
+    """Returns the CPU time of each version's server while the other version was loaded.
+
+    Empty if `left_text` says why: a server was still at work.
+    """
+    return "" if left_text(result) else str(result.background or "")
+
+
+def one_core_text(result: Result) -> str:
     use = result.measurement.server
     if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
         return ""
@@ -337,13 +265,11 @@ def _one_core_text(result: Result) -> str:
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
-"""Names of resources that a server may gather."""
-_AS_WELL, _HARDLY = 0.5, 0.1
-"""Parts of a lasting growth. From the first on the other version grew too; up to the second it did not."""
+"""Resources that a server may gather: the field of `Growth`, and its name."""
 
 
-def _growth_texts(result: Result) -> tuple[str, ...]:
-    """Reports that the server ran out of open files, and resources that it gathered with each request."""
+def growth_texts(result: Result) -> tuple[str, ...]:
+    """Returns whether the server ran out of open files, and which resources it gathered with each request."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
@@ -365,10 +291,10 @@ def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) ->
 
 
 def _than(name: str, other: float, value: float, whose: str) -> str:
-    """Compares the other version with this growth. Between the two bounds there is nothing certain to say."""
-    if other >= _AS_WELL * value:
+    """Compares the growth in the `other` version with a lasting one. From 10 to 50 % of it nothing is certain."""
+    if other >= 0.5 * value:
         return f", and by {_each(name, other)} {whose}"
-    return f", and did not {whose}" if other <= _HARDLY * value else ""
+    return f", and did not {whose}" if other <= 0.1 * value else ""
 
 
 def _each(name: str, value: float) -> str:
@@ -380,13 +306,13 @@ def busy_text(result: Result) -> str:
     return f"the machine was busy: {busy}" if busy.is_busy and not result.smoke else ""
 
 
-def _iterations_text(result: Result) -> str:
-    """Explains requests/s if an iteration, for example of a journey, makes several HTTP requests; else empty."""
+def iterations_text(result: Result) -> str:
+    """Explains requests/s if an iteration makes several HTTP requests, as in a journey; else empty."""
     run = result.measurement
     if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
         return ""
-    iterations = f"{format_count(run.requests + run.errors, 'iteration')}, {_rate(run.rps)}"
-    http = f"{run.http_requests:,} HTTP requests, {_rate(run.http_rps)}"
+    iterations = f"{format_count(run.requests + run.errors, 'iteration')}, {rate_text(run.rps)}"
+    http = f"{run.http_requests:,} HTTP requests, {rate_text(run.http_rps)}"
     return f"requests/s counts iterations: {iterations}. They made {http}"
 
 
@@ -394,7 +320,7 @@ def _iterations_text(result: Result) -> str:
 
 
 def capacity_text(result: Result) -> str:
-    """Returns the capacity in one line: interval, limits and bottleneck; empty if nobody searched for it."""
+    """Returns the capacity with its interval, its limits and the bottleneck; empty if nobody searched for it."""
     found = result.capacity
     if found is None or found.ended is CapacityEnd.SMOKE:
         return ""
@@ -404,9 +330,9 @@ def capacity_text(result: Result) -> str:
         if limit > 0
     )
     if found.ended is CapacityEnd.NO_RATE:
-        return f"capacity: every rate breaks {limits}, even the lowest one tried, {_rate(found.high)}"
-    interval = f"{_rate(found.rate)} [{format_rate(found.low)}, {format_rate(found.high)}]"
-    said = [f"capacity {f'at least {_rate(found.rate)}' if math.isinf(found.high) else interval} with {limits}"]
+        return f"capacity: every rate breaks {limits}, even the lowest one tried, {rate_text(found.high)}"
+    interval = f"{rate_text(found.rate)} [{format_rate(found.low)}, {format_rate(found.high)}]"
+    said = [f"capacity {f'at least {rate_text(found.rate)}' if math.isinf(found.high) else interval} with {limits}"]
     if found.ended is CapacityEnd.GENERATOR:
         said.append("the load generator could not send faster, so the server's own capacity is not known")
     elif not found.broken:
@@ -414,13 +340,9 @@ def capacity_text(result: Result) -> str:
     else:
         said.append(f"{found.broken} breaks first")
     if found.closed_rps:
-        said.append(f"closed loop {_rate(found.closed_rps)}")
+        said.append(f"closed loop {rate_text(found.closed_rps)}")
     if found.ended is CapacityEnd.FOUND and found.broken:
         unclear = found.limit.kind is LimitKind.UNCLEAR
         evidence = f": {found.limit.evidence}" if found.limit.evidence else ""
         said.append(f"the limit above it is unclear{evidence}" if unclear else f"limited above it by {found.limit}")
     return "; ".join(said)
-
-
-def _rate(rate: float) -> str:
-    return quantity(rate, Unit.PER_SECOND)

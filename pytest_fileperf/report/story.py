@@ -1,6 +1,6 @@
-"""Chooses the contents of reports from a record, their order and urgency; formats only decide the look.
+"""Chooses the facts that reports show, their order and their urgency. Formats only decide the look.
 
-`wording` has the sentences of verdicts, `remarks` those about how figures came to be.
+The sentences are in `wording` for verdicts, and in `remarks` for how the figures came to be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, R
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import remarks, wording
-from pytest_fileperf.report.figures import event_texts, query_texts
 from pytest_fileperf.report.text import Style, plain, shorten, words
 from pytest_fileperf.units import format_count, format_names, format_share
 
@@ -37,6 +36,15 @@ _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """The outcome, or a hint at the end, already says these reasons."""
+_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
+_BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
+_OF_FIGURES = (
+    NoteKind.NEVER_CONFIRMED,
+    NoteKind.FIGURES_ONLY,
+    NoteKind.FILES_CHANGED,
+    NoteKind.ROUGHLY_KNOWN,
+    NoteKind.NO_CODE_STORED,
+)
 _T = TypeVar("_T")
 
 
@@ -44,7 +52,7 @@ _T = TypeVar("_T")
 
 
 def urgency(result: Result) -> int:
-    """Returns the place of a result in reports: smaller is more urgent."""
+    """Returns a number to sort results by: smaller is more urgent."""
     standing = result.standing
     if standing.fails:
         return _WORST_FIRST.index(standing)
@@ -52,7 +60,7 @@ def urgency(result: Result) -> int:
 
 
 def is_pressing(result: Result) -> bool:
-    """Returns whether somebody must look at it: it fails, is undecided, was accepted, or is new."""
+    """Whether somebody must look at the result: it fails, is undecided, was accepted, or is new."""
     standing = result.standing
     is_new = standing is Standing.NEW and not result.baseline_written
     return standing.fails or standing.is_undecided or standing is Standing.ACCEPTED or is_new
@@ -65,12 +73,12 @@ def pressing(results: Iterable[Result]) -> list[Result]:
 
 
 def is_notable(limit: Limit) -> bool:
-    """Returns whether something other than the server's CPU, or the rate that was asked for, set the pace."""
+    """Whether something other than the server's CPU, or the rate that was asked for, limited the load."""
     return limit.kind not in _EXPECTED_LIMITS
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """Returns the same as `is_notable`, but only for a whole load whose figures are the server's own."""
+    """Whether the limit is notable, for a whole load whose figures are the server's own."""
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)
@@ -80,11 +88,11 @@ def is_limited_elsewhere(result: Result) -> bool:
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
-"""Why gates have an outcome: the outcome, a text that begins with their metrics, and these metrics."""
+"""The reason of some gates: their outcome, a text that begins with their metrics, and these metrics."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
-    """Returns the judge's reasons except some kinds; equal reasons share one text."""
+    """Returns the judge's reasons except the kinds in `but`. Gates with equal reasons share one text."""
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         why, remedied = comparison.reason, comparison.outcome is Outcome.NEW and result.baseline_written
@@ -94,6 +102,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     found: list[Why] = []
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
+        # Metrics whose smallest visible change the reason does not name.
         unsaid = [
             item
             for item in members
@@ -110,7 +119,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
 
 
 def _unfit_reason(result: Result) -> str:
-    """Returns why a NEW run did not become a baseline, or cannot; empty if it can."""
+    """Returns why a result without a baseline cannot become one, or did not; else empty."""
     if result.not_stored:
         return f"no baseline yet, and nothing was stored: {plain(result.not_stored)}"
     if not result.unfit:
@@ -120,7 +129,7 @@ def _unfit_reason(result: Result) -> str:
 
 
 def brief_reasons(result: Result) -> list[Why]:
-    """Returns why gates are not PASS. For a comparison with another version, also that the code is the same."""
+    """Returns why gates are not PASS. A comparison with another version also says if the code is the same."""
     if result.verdict.against and not result.verdict.code_notes:
         return list(reasons(result, but=_UNSAID[:1]))
     return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
@@ -131,7 +140,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
         return ()
     further = f" ({result.test.further})" * bool(result.test.further)
     if result.lost:
-        return (f"part of the load is missing: {result.lost}{further}",)
+        return (f"{wording.lost_text(result)}{further}",)
     if result.measurement.saturated:
         return (f"load generator saturated: the figures are its own{further}",)
     undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
@@ -148,37 +157,123 @@ def undecided_texts(result: Result) -> Sequence[str]:
 
 
 def pressing_texts(result: Result) -> Sequence[str]:
-    """Returns in short why somebody must look: regressions or failures, undecided metrics, or why it is new."""
-    standing, verdict, run = result.standing, result.verdict, result.measurement
-    if standing.is_undecided:
+    """Returns why somebody must look at the result: losses and failures, undecided metrics, or why it is new."""
+    if result.standing.is_undecided:
         return undecided_texts(result)
-    if standing is Standing.NEW:
+    if result.standing is Standing.NEW:
         return [text for _, text, _ in reasons(result)]
-    worse = [item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED]
-    texts = [*map(wording.figures_text, worse), *map(wording.limit_text, verdict.broken)]
-    if kinds := run.error_kinds:
+    worse = [item for item in result.verdict.comparisons if item.outcome is Outcome.REGRESSED]
+    texts = [*map(wording.figures_text, worse), *map(wording.limit_text, result.verdict.broken)]
+    if kinds := result.measurement.error_kinds:
         texts.append(f"failed requests: {', '.join(f'{count:,} × {kind}' for kind, count in kinds.items())}")
     return texts if result.explanation is None else [*texts, *result.explanation.text.splitlines()]
 
 
 def telling(result: Result) -> list[str]:
-    """Returns everything to know about a result besides its figures, the most telling first."""
+    """Returns everything to know about a result besides its figures, the most important first."""
     world = wording.world_text(result.verdict)
     said = [f"environment: {world}"] if world else []
     said += map(wording.noise_text, result.noise)
     said += (f"{outcome.value} {text}" for outcome, text, _ in reasons(result))
     unsure = (check for check in result.verdict.broken if check.reason)
     said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in unsure)
-    if result.measurement.events.count and not result.smoke:
-        said.append("; ".join(event_texts(result.measurement)))
-    said += query_texts(result.measurement)
-    if result.measurement.requests and not result.smoke:
+    run = result.measurement
+    if run.events.count and not result.smoke:
+        said.append("; ".join(remarks.event_texts(run)))
+    said += remarks.query_texts(run)
+    if run.requests and not result.smoke:
         said.append(wording.limiting_text(result))
-    return [*said, *remarks.notes(result)]
+    return [*said, *notes(result)]
+
+
+def setting(result: Result) -> tuple[str, ...]:
+    """Returns server, load and stabilised properties. They are often the same for a whole session."""
+    verdict = result.verdict
+    # The notes say which code of a stored baseline was measured.
+    against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
+    found = (against, result.server, result.load, remarks.stabilised_text(result.recording))
+    return tuple(plain(text) for text in found if text)
+
+
+def findings(result: Result) -> tuple[str, ...]:
+    """Returns the most important notes, which are also in the message of a failed test."""
+    if result.smoke:
+        return ()
+    told = (
+        *map(remarks.other_answers_text, result.other_answers),
+        *remarks.warm_up_texts(result),
+        *remarks.restart_texts(result),
+        remarks.drift_text(result),
+        *remarks.memory_texts(result),
+    )
+    return tuple(filter(None, told))
+
+
+def notes(result: Result) -> tuple[str, ...]:
+    """Returns all notes on how the figures came to be, as sentences without a full stop."""
+    recording = result.recording
+    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
+    told = (
+        *findings(result),
+        *remarks.breach_texts(result.measurement),
+        remarks.capacity_text(result),
+        remarks.saturated_text(result),
+        remarks.law_text(result),
+        *map(wording.typical_text, result.verdict.comparisons),
+        remarks.iterations_text(result),
+        wording.lost_text(result) if result.lost else "",
+        *map(wording.note_text, result.notes),
+        remarks.engine_text(recording),
+        wording.COUNTING if result.measurement.server.queries is not None else "",
+        "server and load generator shared cores" * shared_cores,
+        remarks.unstabilised_text(recording),
+        remarks.processes_text(result),
+        remarks.one_core_text(result),
+        *remarks.growth_texts(result),
+        *remarks.release_texts(result),
+        remarks.traced_text(result),
+        remarks.busy_text(result),
+        remarks.left_text(result),
+        remarks.background_text(result),
+        plain(wording.notes_text(wording.untold_code(result.verdict))),
+        "stored as the new baseline" * result.baseline_written,
+        _not_stored_text(result),
+    )
+    return tuple(text for text in dict.fromkeys(told) if text)
+
+
+def brief_notes(result: Result) -> list[str]:
+    """Returns the notes that nobody must miss."""
+    code = wording.untold_code(result.verdict)
+    # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
+    is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
+    told = (
+        *findings(result),
+        plain(result.recording.why_engine) if result.recording.engine == "http2" and not result.test.own else "",
+        remarks.capacity_text(result),
+        remarks.saturated_text(result),
+        remarks.iterations_text(result),
+        remarks.processes_text(result),
+        remarks.one_core_text(result),
+        remarks.left_text(result),
+        *remarks.growth_texts(result),
+        *remarks.release_texts(result, only_losses=True),
+        *(wording.note_text(note) for note in result.notes if note.kind in _BRIEFLY),
+        "" if result.standing in _WELL else remarks.background_text(result),
+        *(plain(wording.note_text(note)) for note in code if is_told and note.kind in _OF_FIGURES),
+        _not_stored_text(result),
+    )
+    return [text for text in told if text]
+
+
+def _not_stored_text(result: Result) -> str:
+    """Returns why the result did not become a baseline although the user asked for it, unless a reason says so."""
+    said = any(item.reason and item.reason.kind in wording.NO_BASELINE for item in result.verdict.comparisons)
+    return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
 
 def why_failed(result: Result) -> list[str]:
-    """Returns the lines below the table of a failed test's message, the most telling first."""
+    """Returns the lines below the table of a failed test's message, the most important first."""
     verdict, run = result.verdict, result.measurement
     told = [
         *(text for outcome, text, _ in reasons(result) if outcome not in (Outcome.PASS, Outcome.IMPROVED)),
@@ -192,13 +287,13 @@ def why_failed(result: Result) -> list[str]:
         remarks.capacity_text(result),
         wording.sentence(Reason(kind=ReasonKind.SATURATED)) if run.saturated and not verdict.comparisons else "",
         str(result.background or ""),
-        *remarks.findings(result),
+        *findings(result),
     ]
     return [text for text in dict.fromkeys(told) if text]
 
 
 def next_step(result: Result) -> str:
-    """Returns the next step after a regression of code against a baseline, or an empty text."""
+    """Returns what to do about code that is slower than its baseline; empty for any other result."""
     verdict = result.verdict
     worse = (item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
     is_worse = not all(map(wording.is_by_environment, worse))
@@ -207,7 +302,7 @@ def next_step(result: Result) -> str:
 
 
 def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
-    """Returns each reason in words, after the names that share it."""
+    """Returns each reason in words, below one another, after the names of its gates or limits."""
     names: dict[str, list[str]] = {}
     for name, reason in found:
         names.setdefault(wording.sentence(reason), []).append(name)
@@ -217,9 +312,9 @@ def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
 def first_failures(
     failures: Sequence[Failure], *, most: int = 3, cells: int = 160, tail: float = 0.5
 ) -> tuple[list[tuple[Failure, str]], str]:
-    """Returns the most frequent kinds of failed requests, and a text about the others, which may be empty.
+    """Returns the most frequent kinds of failed requests, and a text that counts the other kinds, or is empty.
 
-    Each kind has its first example in at most `cells` cells, unless that only repeats the kind.
+    Each kind has its first example, in at most `cells` cells. The example is empty if it repeats the kind.
     """
     examples = (plain(failure.example) for failure in failures[:most])
     shown = [
@@ -239,10 +334,10 @@ def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) ->
 
 
 def of_session(results: Sequence[Result]) -> Iterator[str]:
-    """Yields facts around the tests: a tracer, a busy machine, a server that closes connections."""
+    """Yields facts of the whole session: a tracer, a busy machine, a server that closes connections."""
     yield from filter(None, dict.fromkeys(map(remarks.traced_text, results)))
     whole = [result for result in results if not result.test.own]
-    if any(query_texts(result.measurement) for result in whole):
+    if any(remarks.query_texts(result.measurement) for result in whole):
         yield wording.COUNTING
     if busy := [result for result in whole if remarks.busy_text(result)]:
         busy.sort(key=lambda result: -max(result.measurement.busy.server, result.measurement.busy.generator))
@@ -253,7 +348,7 @@ def of_session(results: Sequence[Result]) -> Iterator[str]:
 
 
 def by_figures_only(results: Iterable[Result]) -> list[str]:
-    """Returns why only stored figures compare, with the tests: even as PASS this gate is weaker than wanted."""
+    """Returns why only stored figures were compared, with the tests: such a gate is weaker than the user wanted."""
     tests: dict[str, list[str]] = {}
     for result in results:
         code = wording.untold_code(result.verdict)
@@ -273,12 +368,12 @@ def _first_of(titles: Sequence[str]) -> str:
 
 
 def summary_line(record: SessionRecord) -> str:
-    """Returns `3 measured: 2 PASS, 1 NEW; store baselines with --fileperf-update=new`."""
+    """Returns `3 measured: 2 PASS, 1 NEW; store new baselines with --fileperf-update=new`."""
     return " ".join(text for text, _ in summary_pieces(record))
 
 
 def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
-    """Returns the pieces of `summary_line`, for `Screen.flow`."""
+    """Returns the same as `summary_line`, in pieces for `Screen.flow`."""
     results, otherwise = record.results, wording.failed_count(record)
     if all(result.smoke for result in results):
         bad = sum(result.standing.fails for result in results)
@@ -328,7 +423,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements did not become a baseline, or cannot, and why."""
+    """Returns how many measurements cannot become a baseline, or did not, and why."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
     found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)
@@ -337,6 +432,5 @@ def unstored(results: Sequence[Result]) -> str:
 
 
 def _is_new(result: Result) -> bool:
-    if result.baseline_written or result.verdict.against:
-        return False
-    return any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)
+    is_stored = result.baseline_written or result.verdict.against
+    return not is_stored and any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)

@@ -25,16 +25,14 @@ _GAP = "  "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading and a text for each row."""
-
     heading: str = ""
     texts: tuple[str, ...]
+    """One for each row, like `styles`, which may be empty."""
     styles: tuple[Style, ...] = ()
-    """One for each row, or none."""
     right: bool = False
     """Aligned to the right, as for numbers."""
     least_name_cells: int = 0
-    """The column is shown only if names keep this many cells, or all that the longest needs. 0 is always shown."""
+    """The column is left out if names would keep fewer cells, and the longest name needs more. 0 is always shown."""
 
     @property
     def width(self) -> int:
@@ -42,7 +40,7 @@ class Column:
 
 
 Table: TypeAlias = Sequence[tuple[Column, int]]
-"""The shown columns, each with its cells."""
+"""The shown columns, each with its width in cells."""
 
 
 def table_lines(table: Table, screen: Screen) -> list[str]:
@@ -59,9 +57,9 @@ def table_lines(table: Table, screen: Screen) -> list[str]:
 
 
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
-    """Returns the table with the most important columns that there is room for.
+    """Returns the names, and the most important of the `columns` after them that fit into `width`.
 
-    Columns keep their order. Columns `before` the names are always shown.
+    Columns `before` the names are always shown.
     """
     room = width - sum(column.width + len(_GAP) for column in before)
     shown = set()
@@ -74,16 +72,15 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
     size = max(1, min(names.width, room))
     # All names are cut at the same place: the one that leaves most of them different.
     ways = (tuple(shorten(name, size, tail=tail) for name in names.texts) for tail in (0.5, 0.75, 0.25, 1.0, 0.0))
-    told_apart = max(ways, key=lambda texts: len(set(texts)))
     return [
         *((column, column.width) for column in before),
-        (replace(names, texts=told_apart), size),
+        (replace(names, texts=max(ways, key=lambda texts: len(set(texts)))), size),
         *((column, column.width) for at, column in enumerate(columns) if at in shown),
     ]
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns a row's name: the test's title, or its name if others share the title, or else its node id."""
+    """Returns each test's title, its name if other tests share the title, or its node id if they share both."""
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}
     for test in tests:
@@ -97,17 +94,15 @@ def row_names(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def is_rough(name: str, result: Result) -> bool:
-    """Returns whether it is a percentile of too few requests."""
+    """Whether the metric is a percentile of too few requests."""
     metric = METRICS[name]
     return metric.percentile is not None and 0 < result.measurement.requests < metric.least_requests
 
 
 def metric_text(name: str, result: Result) -> str:
-    """Returns a metric of the whole load for a column; `~` marks a percentile of too few requests.
-
-    A smoke run has none: a few requests tell nothing about speed.
-    """
+    """Returns a metric for a column: `~` marks a percentile of too few requests, `-` an unknown value."""
     metric = METRICS[name]
+    # The few requests of a smoke run tell nothing about speed.
     value = metric.of_run(result.recording) if result.measurement.requests and not result.smoke else None
     return "-" if value is None else "~" * is_rough(name, result) + amount(value, metric.unit)
 
@@ -118,26 +113,23 @@ def metric_column(name: str, results: Sequence[Result], least_name_cells: int) -
 
 
 def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Column:
-    standings = [result.standing for result in results]
-    texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
-    return Column(heading=heading, texts=texts, styles=styles)
+    texts = tuple(result.standing.value for result in results)
+    return Column(heading=heading, texts=texts, styles=tuple(STYLES[result.standing] for result in results))
 
 
 # --- The grid that two parameters of a group make
-
 
 Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
 """The names of the row and column parameters, and an index into the group's results by both values."""
 
 
 def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns its row and column values, in order; a cell may have no member."""
+    """Returns the values of the row parameter and of the column parameter, in order."""
     rows, columns = (tuple(dict.fromkeys(values)) for values in zip(*grid[1], strict=True))
     return rows, columns
 
 
-def turned(grid: Grid) -> Grid:
-    """Exchanges rows and columns."""
+def _turned(grid: Grid) -> Grid:
     (row_name, column_name), members = grid
     return (column_name, row_name), {(column, row): member for (row, column), member in members.items()}
 
@@ -155,7 +147,7 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
         rows, columns = map(len, sides_of(grid))
         # Three of four cells must have a member: with more holes the list shows more.
         if len(grid[1]) == len(results) >= rows * columns * 0.75:
-            return turned(grid) if columns > rows else grid
+            return _turned(grid) if columns > rows else grid
     return None
 
 
@@ -167,11 +159,6 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
 # 3=  aiohttp, bare, uvloop          13,269   53 % [48, 58]       104 ms  server CPU
 
 _READABLE_NAME_CELLS = 24
-"""Names keep this many cells before p50 and p99 are shown. The bottleneck comes first: it may void the order."""
-_LIMITED_BY = "limited by"
-_NO_PLACE = Place(member=-1, rank=None)
-_PERCENTILES = (("p50", _READABLE_NAME_CELLS + 1), ("p99", _READABLE_NAME_CELLS))
-"""With the cells of names. p99 stays longer: if all connections are busy, p50 follows from the rate."""
 OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 """Limits that are not the server's own."""
 
@@ -181,7 +168,7 @@ def group_lines(
 ) -> list[str]:
     """Returns the table of a group, its grid and its notes.
 
-    `under` makes the lines below a row; `said` is what limited every measurement of the session.
+    `under` makes the lines below a row. `said` is the limit of all tests, which the report names elsewhere, or None.
     """
     members, title, by = ranked_rows(group), plain(group.title), METRICS[group.metric]
     results = [result for result, _, _ in members]
@@ -193,13 +180,17 @@ def group_lines(
     named = Column(heading=title if is_heading else "test", texts=names, styles=best)
     widest = max(map(cells, shares))
     ratios = tuple(pad(text, widest, right=True) + interval for text, interval in zip(shares, intervals, strict=True))
+    # p99 stays longer than p50, which follows from the rate if all connections are busy.
+    percentiles = {"p50": _READABLE_NAME_CELLS + 1, "p99": _READABLE_NAME_CELLS}
     columns = [
         Column(heading=by.title, texts=values, right=True),
         Column(heading="of best", texts=ratios, least_name_cells=LEAST_NAME_CELLS),
-        *(metric_column(name, results, least) for name, least in _PERCENTILES if name != by.name),
+        *(metric_column(name, results, least) for name, least in percentiles.items() if name != by.name),
     ]
+    # Limits stay longer than percentiles, because a limit may void the order.
+    limited_by = Column(heading="limited by", texts=limits, least_name_cells=LEAST_NAME_CELLS)
     if len({*limits} - {"-"}) > 1:
-        columns.append(Column(heading=_LIMITED_BY, texts=limits, least_name_cells=LEAST_NAME_CELLS))
+        columns.append(limited_by)
     if {result.standing for result in results} != {Standing.UNGATED}:
         columns.append(outcome_column(results))
     table = table_of(named, columns, width=screen.width, before=[ranked])
@@ -211,14 +202,14 @@ def group_lines(
     grid = grid_of(group.results)
     if grid is not None and (shown := grid_lines(grid, group, screen)):
         lines += ["", *shown]
-    has_limits = any(column.heading == _LIMITED_BY for column, _ in table)
+    has_limits = any(column is limited_by for column, _ in table)
     return lines + screen.remarks(_notes(group, said, in_table=has_limits))
 
 
 def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str, str, str, str, str]]]:
-    """Returns the members, best first, with texts: rank, name, value, share of the best, its interval, what limited it.
+    """Returns the members, best first, with texts: rank, name, value, share of the best, the share's interval, limit.
 
-    A shared rank is `3=`. The interval is ` [76, 91]` or empty. Unknown values are `-`.
+    A shared rank is `3=`. The interval is ` [76, 91]` or empty. Other unknown texts are `-`.
     """
     members, unit = list(group.ordered()), METRICS[group.metric].unit
     names, found = member_names([result for result, _ in members]), []
@@ -227,12 +218,13 @@ def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str,
         ratio = "-" if place.ratio is None else f"{share(place.ratio)} %"
         ends = [share(end) for end in (place.low, place.high) if end is not None]
         interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""
-        found.append((result, place, (rank, name, value_text(place, unit), ratio, interval, limit_word(result))))
+        limit = result.measurement.limit.kind.value if result.measurement.requests else "-"
+        found.append((result, place, (rank, name, value_text(place, unit), ratio, interval, limit)))
     return found
 
 
 def member_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns a name for each row; only the parameters if tests differ in nothing else."""
+    """Returns the tests' names, or only their parameters if nothing else differs."""
     names = row_names(results)
     functions = {name.partition("[")[0] for name in names}
     parameters = tuple(map(param_id, names))
@@ -244,19 +236,14 @@ def value_text(place: Place, unit: Unit) -> str:
     return "-" if place.value is None else amount(place.value, unit)
 
 
-def limit_word(result: Result) -> str:
-    """Returns `-` for a measurement without a good answer."""
-    return result.measurement.limit.kind.value if result.measurement.requests else "-"
-
-
 def share(ratio: float) -> str:
-    """Returns a ratio in per cent, without the unit and with at least two digits."""
+    """Returns a percentage without its unit: `83`, `9.5`, `0.12`."""
     percent = ratio * 100
     return f"{percent:,.0f}" if percent >= 9.95 else f"{percent:.2g}"
 
 
 def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns facts to judge the order by, and the loads' bottlenecks if no column has them."""
+    """Returns whether the order says little, and the limits if the table does not have them."""
     if group.metric == "p50":
         return ["ranked by p50, because all reached the rate that was asked for"]
     found = []
@@ -273,14 +260,15 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
-    """Returns the grid below its parameters, with the best cells marked; turned or left out to fit."""
+    """Returns the grid, with the best cells marked; rows and columns change places if only that fits, else no lines."""
     metric, places = METRICS[group.metric], {place.member: place for place in group.places}
-    for each in (grid, turned(grid)):
+    no_place = Place(member=-1, rank=None)
+    for each in (grid, _turned(grid)):
         (row_name, column_name), members = each
         rows, values = sides_of(each)
         columns = []
         for value in values:
-            found = [places.get(members.get((row, value), -1), _NO_PLACE) for row in rows]
+            found = [places.get(members.get((row, value), -1), no_place) for row in rows]
             texts = tuple("*" * (place.rank == 1) + value_text(place, metric.unit) for place in found)
             styles = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in found)
             columns.append(Column(heading=plain(value), texts=texts, styles=styles, right=True))

@@ -1,12 +1,12 @@
-"""The results on the terminal. Without -v each test has a line, with -v tables show every figure.
+"""The results on the terminal: without -v in short, with -v every figure.
 
-Without -v also each gate that is not PASS has a line. Messages of failed tests are not repeated.
+Without -v each test has a line, and each of its gates that is not PASS. Messages of failed tests are not repeated.
 
     test_upload    2,050/s  p99 31.0 ms  REGRESSED
       rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
     test_download  3,011/s  p99 18.0 ms  PASS
 
-With -v each measurement has a row, and its remarks below. Groups are ranked. The plugin prints it below a heading.
+With -v tables have a row for each measurement, and its notes below. The plugin prints the heading above a report.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.report import remarks, story, wording
-from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts, query_texts
+from pytest_fileperf.report.figures import figure_lines, load_texts
 from pytest_fileperf.report.table import (
     LEAST_NAME_CELLS,
     RUN_METRICS,
@@ -43,7 +43,7 @@ _LEAST_CELLS = 40
 
 
 def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -> str:
-    """Returns the report, other failures, and lines about the session, which are not wrapped."""
+    """Returns the report, then tests that failed for other reasons, and the session's messages."""
     screen = replace(screen, width=max(screen.width, _LEAST_CELLS))
     lines = report_lines(record, screen, verbosity=verbosity)[0] if record.results else []
     return "".join(f"{line}\n" for line in (*lines, *wording.failed_lines(record.failed), *record.said))
@@ -52,23 +52,24 @@ def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -
 def report_lines(
     record: SessionRecord, screen: Screen, *, verbosity: int = 0, told: Collection[str] = ()
 ) -> tuple[list[str], bool]:
-    """Returns the lines of the report, and whether they are only one row per test.
+    """Returns the lines of the report, and whether each of them is a test's row.
 
-    `verbosity` is pytest's: from 1 on there are tables with every figure, notes and counts, else the short report.
-    `told` has the node ids of tests whose failure was already printed: the short report does not repeat it.
+    `verbosity` is pytest's; from 1 on the report is in full. `told` has the node ids of tests whose failure pytest has
+    already printed: the short report does not repeat it.
     """
+    only_rows = False
     if verbosity < 1:
         lines, only_rows = _in_short(record, screen, told, quiet=verbosity < 0)
-        return [line.rstrip() for line in lines], only_rows
-    lines = _in_full(record, replace(screen, width=max(screen.width, _LEAST_CELLS))) if record.results else []
-    return [line.rstrip() for line in lines], False
+    else:
+        lines = _in_full(record, replace(screen, width=max(screen.width, _LEAST_CELLS))) if record.results else []
+    return [line.rstrip() for line in lines], only_rows
 
 
 # --- The short report
 
 
 def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, quiet: bool) -> tuple[list[str], bool]:
-    """Returns the short report, and whether it is only rows. With `quiet` only failed tests have a row."""
+    """Returns the short report, and whether each line is a test's row. With `quiet` only failed tests have a row."""
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
@@ -98,7 +99,13 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
         said += [*story.of_session(results), *story.by_figures_only(untold), *story.hints(results)]
         if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
             said.append(_FEW_NOTE)
-        said += [*_brackets(record), *_unknown_params(record), *story.endpoint_texts(record)]
+        intervals = [_interval_text(gate for result in results for gate in _notable_gates(result))]
+        if groups:
+            sure = f"{100 * groups[0].confidence:.4g} %"
+            intervals.append(f"{sure} interval of the share of the best, for a whole group")
+        if any(intervals):
+            said.append(f"[in brackets]: {'; '.join(filter(None, intervals))}")
+        said += [*_unknown_params(record), *story.endpoint_texts(record)]
         foot = _reason_lines(sorted(common), screen) + screen.remarks(said)
     return [*lines, *foot], 0 < len(lines) == len(alone) and not foot
 
@@ -106,7 +113,6 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
 def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]], screen: Screen) -> list[str]:
     if not results:
         return []
-
     rates, tails = ([metric_text(name, result) for result in results] for name in ("rps", "p99"))
     p99 = tuple(text if text == "-" else f"p99 {text}" for text in tails)
     failed = tuple(f"{run.errors:,} failed" if (run := result.measurement).errors else "" for result in results)
@@ -118,20 +124,18 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
     if all(result.smoke for result in results):  # so few requests have no rate
         succeeded = tuple(f"{result.measurement.requests:,} succeeded" for result in results)
         figures = [Column(texts=succeeded, right=True)]
-        outcomes *= any(result.standing.fails for result in results)
-    columns = [
-        *figures,
-        *[Column(texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed),
-        *outcomes,
-    ]
-    table = table_of(Column(texts=row_names(results)), columns, width=screen.width)
+        if not any(result.standing.fails for result in results):
+            outcomes = []
+    if any(failed):
+        figures.append(Column(texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS))
+    table = table_of(Column(texts=row_names(results)), [*figures, *outcomes], width=screen.width)
     _, *rows = table_lines(table, screen)
     return [line for row, result in zip(rows, results, strict=True) for line in (row, *under(result, screen))]
 
 
 def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) -> list[str]:
-    """Returns the lines below a row; `why` are reasons, or None if the printed failure contains them."""
-    gates = [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
+    """Returns the lines below a row; `why` is None if pytest has printed the failure, which has the reasons."""
+    gates, run = _notable_gates(result), result.measurement
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
     if wording.is_world_notable(result.verdict):
         lines += _world_lines(result, screen)
@@ -139,26 +143,24 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) ->
         lines += _explanation(result)
         lines += _failure_lines(result, screen)
         lines += _reason_lines(why, screen, indent=INDENT, above=gates)
-    figures = [] if result.smoke else [*event_texts(result.measurement), *query_texts(result.measurement)]
-    lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
-    if result.measurement.open_loop and not result.smoke and result.capacity is None:
-        lines += screen.flow([(text, Style.DIM) for text in load_texts(result.measurement)], indent=INDENT)
-    return lines + screen.remarks(remarks.brief_notes(result), indent=INDENT)
+    if not result.smoke:
+        figures = [*remarks.event_texts(run), *remarks.query_texts(run)]
+        lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
+        if run.open_loop and result.capacity is None:
+            lines += screen.flow([(text, Style.DIM) for text in load_texts(run)], indent=INDENT)
+    return lines + screen.remarks(story.brief_notes(result), indent=INDENT)
 
 
-def _brackets(record: SessionRecord) -> list[str]:
-    """Explains the figures in brackets."""
-    gates = [item for result in record.results for item in wording.compared(result) if item.outcome is not Outcome.PASS]
+def _notable_gates(result: Result) -> list[MetricComparison]:
+    return [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
+
+
+def _interval_text(gates: Iterable[MetricComparison]) -> str:
+    """Returns `90 % interval of the change`; without a percentage if gates differ, empty if no gate has one."""
     levels = {item.confidence for item in gates if item.low is not None}
-    texts = []
-    if levels:
-        level = levels.pop()
-        texts.append(
-            "interval of the change" if levels or level is None else f"{100 * level:.4g} % interval of the change"
-        )
-    if record.groups:
-        texts.append(f"{100 * record.groups[0].confidence:.4g} % interval of the share of the best, for a whole group")
-    return [f"[in brackets]: {'; '.join(texts)}"] if texts else []
+    level = levels.pop() if len(levels) == 1 else None
+    sure = "" if level is None else f"{100 * level:.4g} % "
+    return f"{sure}interval of the change" if levels or level is not None else ""
 
 
 def _unknown_params(record: SessionRecord) -> list[str]:
@@ -167,17 +169,14 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 
 # --- The report in full
 
-_MORE_METRICS = ("throughput", "cpu_per_request", "rss", "startup", "queries")
-"""Shown in this order if there is room left."""
-
 
 def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
-    """Returns the tables with their notes and the summary line. Common facts come once."""
+    """Returns the tables with their notes and the summary line. Facts that all results share come once."""
     results, groups = record.results, record.groups
     several = len(results) > 1
-    common = story.shared(results, remarks.setting)
+    common = story.shared(results, story.setting)
     same_reasons = story.shared(results, story.reasons) if several else ()
-    same_notes = story.shared(results, remarks.notes) if several else ()
+    same_notes = story.shared(results, story.notes) if several else ()
     limits = {result.measurement.limit.kind for result in results if result.measurement.requests}
     one_limit = limits.pop() if several and len(limits) == 1 and not results[0].smoke else None
 
@@ -188,7 +187,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         lines += _failure_lines(result, screen, all_kinds=True)
         own = [reason for reason in story.reasons(result) if reason not in same_reasons]
         lines += _reason_lines(own, screen, indent=INDENT, above=gates)
-        return lines + screen.remarks((note for note in remarks.notes(result) if note not in same_notes), indent=INDENT)
+        return lines + screen.remarks((note for note in story.notes(result) if note not in same_notes), indent=INDENT)
 
     lines = screen.flow([(text, Style.DIM) for text in common])
     if record.alone:
@@ -203,8 +202,15 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         members = [result for result, _ in group.ordered()]
         for name, result in zip(member_names(members), members, strict=True):
             lines += ["", *screen.flow([(name, Style.BOLD)]), *figure_lines(result, screen, said=common)]
-    foot = [*same_notes, *_foot(results, groups, lines), *_unknown_params(record)]
-    foot += story.endpoint_texts(record, most=sys.maxsize)
+    foot = [*same_notes]
+    if any(" ~" in line for line in lines):
+        foot.append(_FEW_NOTE)
+    if interval := _interval_text(gate for result in results for gate in wording.compared(result)):
+        foot.append(f"[in brackets]: {interval}")
+    if groups:
+        sure = f"{100 * groups[0].confidence:.4g} % confidence"
+        foot.append(f"= means equal rank. {sure} covers all ranks and intervals of a group")
+    foot += [*_unknown_params(record), *story.endpoint_texts(record, most=sys.maxsize)]
     lines += [""] * bool(groups)
     lines += _reason_lines(same_reasons, screen)
     lines += screen.remarks(foot)
@@ -212,9 +218,9 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
-    """Returns the columns of the table. Errors and outcome are always shown."""
-    # A name longer than 48 cells is shortened before one of these is left out.
-    more = [metric_column(name, results, 48) for name in _MORE_METRICS]
+    # These are shown in this order, if there is room. A name longer than 48 cells is shortened to make room.
+    names = ("throughput", "cpu_per_request", "rss", "startup", "queries")
+    more = [metric_column(name, results, 48) for name in names]
     errors = tuple(f"{result.measurement.errors:,}" for result in results)
     return [
         *(metric_column(name, results, LEAST_NAME_CELLS) for name in RUN_METRICS),
@@ -222,21 +228,6 @@ def _columns(results: Sequence[Result]) -> list[Column]:
         Column(heading="errors", texts=errors, right=True),
         outcome_column(results),
     ]
-
-
-def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Iterable[str]) -> list[str]:
-    found = []
-    if any(" ~" in line for line in lines):
-        found.append(_FEW_NOTE)
-    levels = {item.confidence for result in results for item in wording.compared(result) if item.low is not None}
-    if levels:
-        level = next(iter(levels))
-        level_text = f"{level * 100:.4g} % " if len(levels) == 1 and level is not None else ""
-        found.append(f"[in brackets]: {level_text}interval of the change")
-    if groups:
-        level = groups[0].confidence
-        found.append(f"= means equal rank. {level * 100:.4g} % confidence covers all ranks and intervals of a group")
-    return found
 
 
 # --- Lines below a row: gates, the environment, limits, failures and reasons
@@ -265,7 +256,6 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
 
 
 def _world_lines(result: Result, screen: Screen) -> list[str]:
-    """Returns how the baseline's own code runs now; nothing if unknown."""
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return []
@@ -291,7 +281,7 @@ def _limit_lines(result: Result, screen: Screen) -> list[str]:
 
 
 def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -> list[str]:
-    """Returns failed requests by kind with the first example: the most frequent kinds, or all of them."""
+    """Returns kinds of failed requests, each with its first example; without `all_kinds` the most frequent ones."""
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
         return screen.prose("no request was made", lead=[("FAILED", Style.BAD)], indent=INDENT)
@@ -307,7 +297,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Returns reasons as lines. The outcome is in front, unless the lines of all these gates `above` end with it."""
+    """Returns reasons as lines. Each begins with the outcome, unless gates in the lines `above` have shown it."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
@@ -332,16 +322,13 @@ def undecided_lines(nodeid: str, results: Iterable[Result], screen: Screen) -> l
 
 # --- Lines about baselines whose tests are gone: names, reasons, and how to remove them
 
-_SHOWN = 10
-"""Entries listed without `-v`: more would push the results off the screen."""
-
 
 def stale_lines(
     stale: Mapping[str, str], screen: Screen, *, entries: int, removed: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns lines on stale baselines: a heading, and a line for each key.
+    """Returns a heading, and a line for each stale baseline: its key, and why it is stale.
 
-    `entries` is their number in all machine profiles together.
+    `entries` counts stored figures, of which a baseline has some for each kind of machine.
     """
     counted = format_count(entries, "stale baseline")
     if removed:
@@ -352,6 +339,6 @@ def stale_lines(
     if verbosity < 0:
         return lines
     texts = [f"{plain(key)}: {why}" for key, why in stale.items()]
-    if verbosity == 0 and len(texts) > _SHOWN:
-        texts = [*texts[:_SHOWN], f"{len(texts) - _SHOWN} more (-v shows all)"]
+    if verbosity == 0 and len(texts) > 10:  # more would push the results off the screen
+        texts = [*texts[:10], f"{len(texts) - 10} more (-v shows all)"]
     return lines + screen.remarks(texts, indent=INDENT)

@@ -44,7 +44,7 @@ def paint(text: str, style: Style, *, colour: bool) -> str:
 
 def plain(text: str) -> str:
     """Returns the text on one line: white space becomes single spaces, control characters become a mark."""
-    return "".join(printable_char(char) for char in " ".join(unicodedata.normalize("NFC", text).split()))
+    return "".join(map(printable_char, " ".join(unicodedata.normalize("NFC", text).split())))
 
 
 def plain_line(line: str) -> str:
@@ -93,7 +93,7 @@ def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
 
 
 def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE, colour: bool = False) -> str:
-    """Returns the text in exactly `width` cells: shortened, or filled with spaces, in front if `right`."""
+    """Returns the text in exactly `width` cells: shortened, or with spaces after it, or before it if `right`."""
     text = shorten(text, width)
     space = " " * (width - cells(text))
     painted = paint(text, style, colour=colour)
@@ -116,7 +116,7 @@ def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[st
 
 
 def _cut(word: str, room: int) -> list[str]:
-    """Returns the word in parts of at most `room` cells; only the last may be empty."""
+    """Returns the word in parts of at most `room` cells."""
     parts, used = [""], 0
     for cluster, width in _clusters(word):
         if parts[-1] and used + width > room:
@@ -134,7 +134,7 @@ def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Where lines go: a terminal, or a text of this width."""
+    """The width and the colours of a terminal, or of another place for text."""
 
     width: int = 80
     colour: bool = False
@@ -174,7 +174,7 @@ def time_text(seconds: float) -> str:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Returns the value in a suitable unit, without `/s`, for a column whose heading says that."""
+    """Returns the value in a suitable unit, without `/s`, which a column's heading says."""
     match unit:
         case Unit.PER_SECOND:
             return format_rate(value)
@@ -193,8 +193,11 @@ def quantity(value: float, unit: Unit) -> str:
     return amount(value, unit) + ("/s" if unit in (Unit.PER_SECOND, Unit.BYTES_PER_SECOND) else "")
 
 
+def rate_text(per_second: float) -> str:
+    return quantity(per_second, Unit.PER_SECOND)
+
+
 def queries_text(value: float) -> str:
-    """Returns a text such as `12 queries a request`."""
     count = amount(value, Unit.COUNT)
     return f"{count} {'query' if count == '1' else 'queries'} a request"
 
@@ -208,15 +211,12 @@ def exact(value: float, unit: Unit) -> str:
 # --- Terminals whose encoding lacks some of our characters: similar ones take their place, or `?`
 
 _ALIKE = str.maketrans("\N{MINUS SIGN}\N{EN DASH}—━─│┃×±…→·•µ█▇▆▅▄▃▂▁≥≤", "-----||x~.>..u########><")
-"""One for one, to keep the width of columns. The sign of a change must not become a question mark."""
+"""One character for one, so columns keep their width."""
 _NAME = "fileperf-alike"
 
 
 def show_what_it_can(stream: object) -> None:
-    """Makes a stream write similar characters, or `?`, instead of raising an error for missing characters.
-
-    Leaves streams alone that have their own way with such characters.
-    """
+    """Makes a stream write similar characters, or `?`, if its encoding lacks some; not if it handles them itself."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
         codecs.register_error(_NAME, _alike)
         stream.reconfigure(errors=_NAME)

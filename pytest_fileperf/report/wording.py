@@ -1,4 +1,4 @@
-"""The sentences of verdicts: outcomes, reasons, notes, comparisons, limits. `story` chooses among them."""
+"""The sentences of verdicts: outcomes, reasons, notes, comparisons, limits. `story` chooses among these sentences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def noise_text(floor: NoiseFloor) -> str:
 
 
 def would_show(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns how small a change would have shown, for each metric or for all alike; empty if unknown."""
+    """Returns a sentence on the smallest change that would have shown; empty if no comparison knows it."""
     shares = {item.metric: format_share(item.detectable) for item in comparisons if item.detectable is not None}
     if len(set(shares.values())) == 1:
         return f"A change of {next(iter(shares.values()))} or more would have shown"
@@ -47,7 +47,7 @@ def would_show(comparisons: Iterable[MetricComparison]) -> str:
 
 
 def limit_text(check: LimitCheck) -> str:
-    """Returns `min_rps 800/s, measured 612/s`; with nine digits if rounding would make both look equal."""
+    """Returns `min_rps 800/s, measured 612/s`. If rounding would make both values equal, they have nine digits."""
     unit = METRICS[check.metric].unit
     limit = quantity(check.limit, unit)
     if check.value is None:
@@ -62,29 +62,30 @@ def limit_text(check: LimitCheck) -> str:
 
 def limiting_text(result: Result) -> str:
     limit = result.measurement.limit
-    unclear = limit.kind is LimitKind.UNCLEAR
-    return f"the limit is unclear: {limit.evidence}" if unclear else f"limited by {limit}"
+    return f"the limit is unclear: {limit.evidence}" if limit.kind is LimitKind.UNCLEAR else f"limited by {limit}"
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
-    if kind is LimitKind.UNCLEAR:
-        return f"the limit is unclear for {which}"
-    return f"{which} limited by {kind}"
+    """Returns what limited some measurements; `which` counts them, as in `2 of 3`."""
+    return f"the limit is unclear for {which}" if kind is LimitKind.UNCLEAR else f"{which} limited by {kind}"
+
+
+def lost_text(result: Result) -> str:
+    return f"part of the load is missing: {plain(result.lost)}"
 
 
 def word_of(standing: Standing | Outcome) -> str:
-    """Returns a word that makes sense without its column."""
+    """Returns a word that makes sense without a column's heading, unlike the value `-` of UNGATED."""
     return "not gated" if standing is Standing.UNGATED else standing.value
 
 
 def other_kinds(failures: Sequence[Failure]) -> str:
-    """Returns `and 3 more of 2 other kinds`, about failures that are not shown."""
-    count = sum(failure.count for failure in failures)
-    return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
+    """Returns `and 3 more of 2 other kinds` for failures that are not shown."""
+    return f"and {sum(failure.count for failure in failures):,} more of {format_count(len(failures), 'other kind')}"
 
 
 COUNTING = "queries were counted, which costs a small endpoint with one query about 1 % of its CPU time"
-"""Measured with SQLAlchemy on SQLite in memory: `examples/databases` has the figures."""
+"""`examples/databases` has the figures, measured with SQLAlchemy on SQLite in memory."""
 
 # --- Reasons of outcomes and limits: what happened, and what to do about it
 
@@ -234,10 +235,13 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
 
 
 def sentence(reason: Reason | None, *, seen: str = "") -> str:
-    """Returns the reason in sentences, with the remedy last and no last full stop. `seen` goes before the remedy."""
+    """Returns the reason in sentences, with the remedy last and no last full stop.
+
+    `seen` is a further sentence, which goes before the remedy.
+    """
     if reason is None:
         return ""
-    happened, to_do = _SENTENCES.get(reason.kind, ("", ""))
+    happened, to_do = _SENTENCES[reason.kind]
     return ". ".join(filter(None, (_filled(reason, happened), seen, _filled(reason, to_do))))
 
 
@@ -245,8 +249,7 @@ def brief_sentence(reason: Reason | None) -> str:
     """Returns the reason on one line, without details and remedies."""
     if reason is None:
         return ""
-    happened, _ = _SENTENCES.get(reason.kind, ("", ""))
-    return plain(_filled(reason, re.split(r": |\. | \(|\{details|\{why", happened)[0]))
+    return plain(_filled(reason, re.split(r": |\. | \(|\{details|\{why", _SENTENCES[reason.kind][0])[0]))
 
 
 def _filled(reason: Reason, words: str) -> str:
@@ -255,18 +258,25 @@ def _filled(reason: Reason, words: str) -> str:
         f"packages changed since the baseline: {'; '.join(reason.packages)}" if reason.packages else "",
         f'reason of the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
     ]
-    # With a fifth more than computed, in steps of 5 s.
     longer = _MORE if reason.budgeted else _LONGER
     if reason.seconds and not reason.budgeted:
+        # With a fifth more than computed, in steps of 5 s.
         longer = f'Try max_duration="{math.ceil(1.2 * reason.seconds / 5) * 5}s" or more'
-    more_time = _more_time(reason)
+    more_time = _MORE if reason.budgeted else _LONGER
+    if reason.jump is not None:
+        before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
+        more_time = f"Chance decides, because latency jumps from {before} to {after}. Gate another percentile"
+    often = ""
+    if reason.times:
+        *old, now = (quantity(value, Unit.COUNT) for value in reason.times)
+        often = f"{now} time{'s' * (now != '1')} a request{''.join(f', {value} before' for value in old)}: "
     return words.format(
         **named(reason, "count", "needed", "total", "ratio", "busy", "text"),
         metric=METRICS[reason.metric].title if reason.metric else "",
         side=_SIDES.get(reason.side, reason.side),
         pair_side=_PAIR_SIDES.get(reason.side, ""),
         whose=_PAIR_SIDES.get(reason.side, ""),
-        often=_often(reason.times),
+        often=often,
         at=f" ({reason.place})" if reason.place else "",
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
@@ -282,22 +292,6 @@ def _filled(reason: Reason, words: str) -> str:
         remedy=_REMEDIES.get(reason.noise_of, more_time),
         more_time=more_time,
     )
-
-
-def _often(times: Sequence[float]) -> str:
-    """Returns `10 times a request, 1 before: `, or the part that is known."""
-    if not times:
-        return ""
-    *before, now = (quantity(value, Unit.COUNT) for value in times)
-    return f"{now} time{'s' * (now != '1')} a request{''.join(f', {value} before' for value in before)}: "
-
-
-def _more_time(reason: Reason) -> str:
-    """Returns what helps to decide a comparison that ran out of time."""
-    if reason.jump is None:
-        return _MORE if reason.budgeted else _LONGER
-    before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
-    return f"Chance decides, because latency jumps from {before} to {after}. Gate another percentile"
 
 
 def _changes(changes: Iterable[str]) -> str:
@@ -324,42 +318,12 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.NO_CODE_STORED: "stored only figures, because the code cannot be found again: {names}",
     NoteKind.TOLD: "{names}",
 }
-_OLDER_NOTES: Mapping[NoteKind, str] = {
-    **_NOTES,
-    NoteKind.SET_BY_TEST: "served with what the test has set on the app: {several}",
-    NoteKind.NOT_AS_MADE: "not as in the test's app: {several}",
-    NoteKind.ELSEWHERE: "the same on both sides, as it lies elsewhere: {names}",
-    NoteKind.CHANGED_MEANWHILE: "{names} changed while it was measured",
-    NoteKind.NEVER_CONFIRMED: "only stored figures compare, as fileperf_confirm=never says",
-    NoteKind.FILES_CHANGED: "only stored figures compare: {names}",
-    NoteKind.FIGURES_ONLY: "only stored figures compare: {names}",
-    NoteKind.SAME_CODE: "the code here is that of {names}",
-    NoteKind.IN_TURN: "measured in turn with the code of {names}",
-    NoteKind.ROUGHLY_KNOWN: f"the stored level is known to {{share}} % only, not to {100 * KNOWN_TO:g} %:"
-    " the machine is noisy",
-    NoteKind.NO_CODE_STORED: "only figures were stored, as its code cannot be found again: {names}",
-}
-"""The words of records that have notes as texts only."""
 
 
 def note_text(note: Note) -> str:
-    """Returns a sentence without a full stop."""
     return _NOTES[note.kind].format(
         names=", ".join(note.texts), several="; ".join(note.texts), share=f"{100 * note.share:.1f}"
     )
-
-
-def note_of(text: str) -> Note:
-    """Returns the note with this text: older records only have the text."""
-    for kind, words in _OLDER_NOTES.items():
-        before, _, after = re.sub("{.*}", "{}", words).partition("{}")
-        if text.startswith(before) and text.endswith(after):
-            held = text.removeprefix(before).removesuffix(after)
-            if kind is NoteKind.ROUGHLY_KNOWN:
-                return Note(kind=kind, share=float(held) / 100)
-            if kind is not NoteKind.FILES_CHANGED or " changed since the baseline was stored, " in held:
-                return Note(kind=kind, texts=(held,) if "{" in words else ())
-    raise AssertionError("TOLD has any text")
 
 
 # --- Comparisons in words: both versions, the change and its interval, and the environment
@@ -373,7 +337,7 @@ NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def base_name(verdict: Verdict) -> str:
-    """Returns the heading of the old figures: of measured old code, or of a stored baseline."""
+    """Returns the heading of the old figures, which were measured with the new ones, or come from a baseline."""
     return "old" if verdict.against or verdict.pairs else "baseline"
 
 
@@ -386,19 +350,22 @@ def compared(result: Result) -> tuple[MetricComparison, ...]:
 
 
 def is_same_code(comparison: MetricComparison) -> bool:
-    """Returns whether the code is the same, so that the environment causes any difference to the stored figures."""
+    """Whether both versions have the same code. Then the environment causes any difference to the stored figures."""
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.SAME_CODE
 
 
 def both_sides(comparison: MetricComparison) -> tuple[str, str]:
-    """Returns `2,190/s` and `2,050/s`, empty for an unknown side."""
+    """Returns the old and the new figure, such as `2,190/s` and `2,050/s`; an unknown one is empty."""
     unit = METRICS[comparison.metric].unit
     base, now = ("" if side is None else quantity(side, unit) for side in (comparison.base, comparison.now))
     return base, now
 
 
 def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`, or the known side. For the same code only the new one: the environment differs."""
+    """Returns `2,190/s → 2,050/s`, or the known figure.
+
+    For the same code it is only the new figure, because the environment causes the difference.
+    """
     base, now = both_sides(comparison)
     return now if now and is_same_code(comparison) else " → ".join(filter(None, (base, now)))
 
@@ -409,9 +376,9 @@ def change_text(comparison: MetricComparison) -> str:
 
 
 def typical_text(comparison: MetricComparison) -> str:
-    """Returns the change of typical moments if the figures show another one; else empty.
+    """Returns a sentence on the change without stalls, if the figures show another change; else empty.
 
-    Also empty if typical moments got clearly better and the figures did not: then stalls between them got worse.
+    Also empty if the change without stalls is clearly better, but the figures are not: then stalls got worse.
     """
     metric = METRICS[comparison.metric]
     if comparison.typical is None or comparison.change is None or comparison.outcome is Outcome.WATCHED:
@@ -433,12 +400,12 @@ def interval_text(comparison: MetricComparison) -> str:
 
 
 def change_and_interval(comparison: MetricComparison) -> str:
-    """Returns `−6.4 % [−8.1, −4.7]`, or the known part."""
+    """Returns `−6.4 % [−8.1, −4.7]`; without an unknown interval."""
     return f"{change_text(comparison)} {interval_text(comparison)}".rstrip()
 
 
 def tolerance_text(comparison: MetricComparison) -> str:
-    """Returns `5 %`, or `2.00 ms (20 %)` if a floor passes; empty for watched metrics."""
+    """Returns `5 %`, or `2.00 ms (20 %)` if the tolerance comes from a floor; empty for watched metrics."""
     if comparison.outcome is Outcome.WATCHED:
         return ""
     share, unit = format_share(comparison.tolerance), METRICS[comparison.metric].unit
@@ -446,7 +413,7 @@ def tolerance_text(comparison: MetricComparison) -> str:
 
 
 def count_text(comparison: MetricComparison) -> str:
-    """Returns `12 queries a request, 9 more than before`; empty for other metrics, or an unknown side."""
+    """Returns `12 queries a request, 9 more than before`; empty for other metrics, or if a figure is unknown."""
     base, now = comparison.base, comparison.now
     if not METRICS[comparison.metric].is_counted or base is None or now is None:
         return ""
@@ -456,18 +423,18 @@ def count_text(comparison: MetricComparison) -> str:
 
 
 def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
-    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
+    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`; without `sides`, no old and new figure."""
     if comparison.change is None and (counted := count_text(comparison)):
         return counted
-    change = f"{comparison.metric} {change_and_interval(comparison)}"
     both = f"{sides_text(comparison)}, " * sides
-    return f"{change}, {both}tolerance {tolerance_text(comparison)}"
+    change = change_and_interval(comparison)
+    return f"{comparison.metric} {change}, {both}tolerance {tolerance_text(comparison)}"
 
 
 def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
     """Returns `rps fell by 33.6 %, p99 rose by 12.0 % compared with origin/main (1a2b3c4)`.
 
-    Changes by the environment only count if the code made nothing worse.
+    Leaves out metrics that the environment made worse, unless it made all of them worse.
     """
     by_code = [item for item in worse if not is_by_environment(item)]
     moves = ", ".join(map(_move_text, by_code or worse))
@@ -494,43 +461,43 @@ def notes_text(notes: Iterable[Note]) -> str:
 
 
 def untold_code(verdict: Verdict) -> tuple[Note, ...]:
-    """Returns the notes about a stored baseline's code, unless reasons already say why it did not run."""
+    """Returns the notes about a baseline's code; none if a gate's reason says why this code was not measured."""
     told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
     return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
 
 def world_outcome(verdict: Verdict) -> Outcome | None:
-    """Returns how unchanged code fares in this environment; None if unknown."""
+    """Returns the worst outcome of the baseline's own code in this environment; None if it was not measured."""
     found = {comparison.outcome for comparison in verdict.world}
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASS)
     return next((outcome for outcome in order if outcome in found), None)
 
 
 def is_by_environment(comparison: MetricComparison) -> bool:
-    """Returns whether the reason of a gate blames the environment."""
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.ENVIRONMENT
 
 
 def is_world_to_blame(verdict: Verdict) -> bool:
-    """Returns whether the environment got slower, and no reason of a gate says so."""
+    """Whether the environment got slower, and no gate's reason says so."""
     return world_outcome(verdict) is Outcome.REGRESSED and not any(map(is_by_environment, verdict.comparisons))
 
 
 def is_world_notable(verdict: Verdict) -> bool:
-    """Returns whether to show the environment unasked: it is slower, or may be and packages have changed."""
+    """Whether short reports show the environment: it is slower, or it may be slower and something changed."""
     outcome = world_outcome(verdict)
+    if any(map(is_by_environment, verdict.comparisons)):
+        return False
     changed = any(comparison.outcome is outcome and _changed(comparison) for comparison in verdict.world)
-    unclear = outcome is Outcome.INCONCLUSIVE and changed and not any(map(is_by_environment, verdict.comparisons))
-    return is_world_to_blame(verdict) or unclear
+    return outcome is Outcome.REGRESSED or (outcome is Outcome.INCONCLUSIVE and changed)
 
 
 def world_text(verdict: Verdict) -> str:
-    """Returns a sentence on how the baseline's own code runs now; empty if unknown."""
+    """Returns a sentence on how the baseline's own code runs now; empty if it was not measured."""
     outcome = world_outcome(verdict)
     if outcome is None:
         return ""
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
-    # Without the present figure, which the test's row has.
+    # Without the new figure, which the test's row has.
     figures = (f"{item.metric} {change_text(item)} (stored {both_sides(item)[0] or '?'})" for item in verdict.world)
     return plain(f"the baseline's own code now has {', '.join(figures)}{_meaning(lead)}{_changed(lead)}")
 
@@ -555,14 +522,14 @@ def _changed(comparison: MetricComparison) -> str:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""pytest calls a fixture's part before the test its setup, but a load test has a setup of its own."""
+"""Phases of pytest in other words: a load test has its own `setup`, which prepares the server."""
 
 
 def failed_count(record: SessionRecord) -> str:
     """Returns `2 tests failed for other reasons`; empty for none."""
     count = len({test.nodeid for test in record.failed})
-    why = "" if not record.results else " for another reason" if count == 1 else " for other reasons"
-    return f"{format_count(count, 'test')} failed{why}" if count else ""
+    why = " for another reason" if count == 1 else " for other reasons"
+    return f"{format_count(count, 'test')} failed{why * bool(record.results)}" if count else ""
 
 
 def where_failed(test: FailedTest) -> str:
@@ -570,7 +537,7 @@ def where_failed(test: FailedTest) -> str:
 
 
 def first_line(test: FailedTest) -> str:
-    """Returns the first line of its message. If that is a place in the code, the error after it is added."""
+    """Returns the message's first line. If that is a place in the code, the error follows it."""
     lines = test.message.strip().splitlines()
     if not lines:
         return ""
@@ -579,7 +546,7 @@ def first_line(test: FailedTest) -> str:
 
 
 def failed_lines(failed: Sequence[FailedTest]) -> list[str]:
-    """Returns lines for a terminal on which pytest did not print them."""
+    """Returns the failures as lines, for texts that do not follow pytest's own output."""
     lines = []
     for test in failed:
         place = f" ({plain(test.module)}:{test.line})" if test.line is not None else ""

@@ -24,12 +24,11 @@ from pytest_fileperf.host.sample import ProcessUse, Sample, SocketQueues
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import Explanation, Result
-from pytest_fileperf.judge.verdict import NoteKind, Verdict
+from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.codec import Decoder, Encoder, JsonValue, Placed, json_text, json_value
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot
 from pytest_fileperf.report.record_file import read_record, results_json, samples_series
-from pytest_fileperf.report.wording import note_text
 
 # --- what other programs read: a whole file is compared in `test_goldens`
 
@@ -274,42 +273,6 @@ def test_fields_of_a_later_version_are_ignored(document: dict[str, Any], tmp_pat
     path = tmp_path / "run.json"
     path.write_text(json.dumps({**document, "more": 1, "asked": {**document["asked"], "more": 2}}), encoding="utf-8")
     assert read_record(path) == to_be_damaged()
-
-
-def test_an_older_record_has_texts_for_notes(document: dict[str, Any], tmp_path: Path) -> None:
-    code = (
-        "measured in turn with the code of it",
-        "changed packages: a 1 → 2, b",
-        "the stored level is known to 2.1 % only, not to 1.5 %: the machine is noisy",
-    )
-    notes = (
-        "served with what the test has set on the app: a is 1",
-        "app.log changed while it was measured",
-        "any text",
-    )
-    changed(document, (*LAST, "verdict", "code"), "; ".join(code))
-    changed(document, (*LAST, "server_notes"), notes[:1])
-    changed(document, (*LAST, "load_notes"), notes[1:])
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    read = read_record(path).results[-1]
-    assert [note.kind for note in read.verdict.code_notes] == [
-        NoteKind.IN_TURN,
-        NoteKind.PACKAGES,
-        NoteKind.ROUGHLY_KNOWN,
-    ]
-    assert [note.kind for note in read.notes] == [NoteKind.SET_BY_TEST, NoteKind.CHANGED_MEANWHILE, NoteKind.TOLD]
-    assert [*map(note_text, read.verdict.code_notes)] == [
-        "measured alternately with the code of it",
-        "changed packages: a 1 → 2, b",
-        "the stored figures are known only to 2.1 %, not to 1.5 %, because the machine is noisy",
-    ]
-    assert [*map(note_text, read.notes)] == [
-        "served with the test's own settings on the app: a is 1",
-        "app.log changed during the measurement",
-        "any text",
-    ]
-    assert read.verdict.code_notes[-1].share == pytest.approx(0.021)
 
 
 def test_a_field_that_could_not_be_read_back_is_not_written() -> None:

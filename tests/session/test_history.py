@@ -13,7 +13,7 @@ from report.samples import result
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.history import Run, TestRatios, append
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.report import remarks
+from pytest_fileperf.report import story
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.session.history import ratios_of, with_release, work_of
 from pytest_fileperf.versions.source import Source
@@ -60,11 +60,11 @@ def test_a_report_tells_the_change_since_the_newest_tag(tmp_path: Path) -> None:
         (told,) = with_release([seen], history, run, source)
         (again,) = with_release([told], tmp_path / "none.jsonl", run, source)
     said = "rps −4.1 % since v1 [90 %: −6.6, −1.5], −0.2 % since the last baseline"
-    assert said in remarks.notes(told)
-    assert said in remarks.brief_notes(told)
+    assert said in story.notes(told)
+    assert said in story.brief_notes(told)
     page = markdown_report(SessionRecord(results=(told,)))
     assert page.index("v1 \\[90 %") < page.index("<details>"), "a loss is not folded"
     assert again == told
     gain = told.having(comparisons=(replace(found, since_release=("v1", 0.04, 0.03, 0.05)),))
-    assert "rps +4.0 % since v1 [90 %: +3.0, +5.0], −0.2 % since the last baseline" in remarks.notes(gain)
-    assert not any("since v1" in note for note in remarks.brief_notes(gain))
+    assert "rps +4.0 % since v1 [90 %: +3.0, +5.0], −0.2 % since the last baseline" in story.notes(gain)
+    assert not any("since v1" in note for note in story.brief_notes(gain))

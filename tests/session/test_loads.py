@@ -23,8 +23,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import GeneratorProcess, Phase
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.report.remarks import notes
-from pytest_fileperf.report.story import undecided_texts
+from pytest_fileperf.report.story import notes, undecided_texts
 from pytest_fileperf.report.wording import notes_text
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Tell, core_delay, recording_of

@@ -1,4 +1,4 @@
-"""Charts of a result: how long requests took, latency and rate over time, and how start-ups of both codes differ."""
+"""Charts of a result: latencies, figures over time, and how start-ups of the old and new code differ."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,15 +39,14 @@ from pytest_fileperf.units import format_change
 
 LEAST_REQUESTS = 20
 """With fewer requests there is no distribution to draw."""
-LEAST_ROUNDS = 3
-"""With fewer rounds there is no course to draw."""
-SURE = 3
-"""Requests that a percentile needs beyond it: about as many as a metric's `least_requests` leaves there."""
+_LEAST_ROUNDS = 3
+_SURE = 3
+"""The least number of slower requests that a percentile needs, as in a metric's `least_requests`."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
 def charts_of(result: Result) -> tuple[Chart, ...]:
-    """Returns the result's charts in reading order, without those charts that would be empty."""
+    """Returns the charts that are not empty, in reading order."""
     recording, pairs = result.recording, result.pairs
     made = [_capacity(result), _percentiles(result), _events(recording)]
     if pairs:
@@ -63,11 +63,10 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
     return tuple(chart for chart in made if chart is not None)
 
 
-# --- a search for the capacity: latency over rate, a mark for each load
+# --- A search for the capacity: latency over rate, a mark for each load
 
 
 def _capacity(result: Result) -> Chart | None:
-    """Returns the chart; None if nobody searched for a capacity, or no load had a good answer."""
     found, loads, old = result.capacity, _told(result.capacity), _told(result.base_capacity)
     if found is None or not loads:
         return None
@@ -124,7 +123,7 @@ def _percentiles(result: Result) -> Chart | None:
         curves.append(("to the first byte", ttfb, THIRD))
     if other is not None and other.count >= LEAST_REQUESTS:
         curves.append(("latency of the old code", other, QUIET))
-    says = f"{says} Shaded: at most {SURE} requests decide."
+    says = f"{says} Shaded: at most {_SURE} requests decide."
     return _by_percentile("Latency by percentile", says, curves, latency)
 
 
@@ -139,14 +138,14 @@ def _events(recording: Recording) -> Chart | None:
 
 
 def _by_percentile(title: str, says: str, curves: Sequence[tuple[str, Histogram, str]], latency: Histogram) -> Chart:
-    """Returns curves over 1 / (1 - share), as HdrHistogram's plots show them, on axes that suit `latency`."""
+    """Returns curves over 1 / (1 - share), as HdrHistogram plots them; `latency` sets the axes."""
     count = latency.count
     ticks = [(1 / (1 - at / 100), f"p{at:g}") for at in _PERCENTILES if count * (1 - at / 100) >= 1]
     lines = [Line(name=name, points=_curve(times), colour=colour, steps=True) for name, times, colour in curves]
     stretched = latency.max_ns > 30 * latency.percentile_ns(50)  # only a logarithmic axis shows both
     y = axis([at for line in lines for _, at in line.points], Unit.SECONDS, log=stretched)
     x = Axis(low=1.0, high=float(count), ticks=ticks, log=True)
-    return Chart(title=title, says=says, lines=lines, x=x, y=y, bands=((count / SURE, count),))
+    return Chart(title=title, says=says, lines=lines, x=x, y=y, bands=((count / _SURE, count),))
 
 
 def _curve(latency: Histogram) -> list[tuple[float, float]]:
@@ -187,7 +186,7 @@ def _lead_times(recording: Recording) -> Chart | None:
 
 
 def _coarser(leads: LeadTimes) -> LeadTimes:
-    """Returns the lead times in fewer stretches, which show their course and not their noise."""
+    """Returns the means of longer stretches of time, which show the course without noise."""
     size = math.ceil(len(leads.due_ns) / MOST_POINTS)
     parts = [slice(at, at + size) for at in range(0, len(leads.due_ns), size)]
     counts, means_ns = np.array(leads.counts), np.array(leads.mean_ns, dtype=np.float64)
@@ -201,8 +200,8 @@ def _coarser(leads: LeadTimes) -> LeadTimes:
 
 # --- over time: rounds of the new code, and of the old code if both were measured alternately
 
-_Shown = Sequence[tuple[float, float, Round]]
-"""Rounds, each with its beginning and end in seconds."""
+_Shown: TypeAlias = Sequence[tuple[float, float, Round]]
+"""Rounds, each after its beginning and end in seconds."""
 
 
 def _rates(result: Result, timeline: Timeline) -> Chart | None:
@@ -210,7 +209,7 @@ def _rates(result: Result, timeline: Timeline) -> Chart | None:
         return round_.failed / (round_.duration_ns / 1e9) if round_.duration_ns else None
 
     rounds = _rounds(result.recording, timeline)
-    if len(rounds) < LEAST_ROUNDS:
+    if len(rounds) < _LEAST_ROUNDS:
         return None
     lines = _both("requests/s", result, timeline, METRICS["rps"], (FIRST, QUIET))
     if result.measurement.errors:
@@ -226,7 +225,7 @@ def _rates(result: Result, timeline: Timeline) -> Chart | None:
 
 def _event_rates(result: Result, timeline: Timeline) -> Chart | None:
     shown = [each for each in _rounds(result.recording, timeline) if each[2].events is not None]
-    if len(shown) < LEAST_ROUNDS:
+    if len(shown) < _LEAST_ROUNDS:
         return None
     lines = [_marks("events", shown, METRICS["event_rate"].of_round, FIRST)]
     says = "The events of all streams together; each mark is a round."
@@ -238,7 +237,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
     p50 = _both("p50", result, timeline, METRICS["p50"], (FIRST, THIRD))
     p99 = _both("p99", result, timeline, METRICS["p99"], (SECOND, FOURTH))
     lines = [line for line in (*p50, *p99) if any(value is not None for _, value in line.points)]
-    if not lines or len(p50[0].points) < LEAST_ROUNDS:
+    if not lines or len(p50[0].points) < _LEAST_ROUNDS:
         return None
     says = f"The median and p99 of each round; p99 only of {least:,} requests or more."
     return _over_time("Latency over time", says, lines, result, ("p50", "p99"), timeline)
@@ -247,7 +246,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
 def _over_time(
     title: str, says: str, lines: Sequence[Line], result: Result, metrics: Sequence[str], timeline: Timeline
 ) -> Chart:
-    """Returns the chart with the baseline and the limit of each metric."""
+    """Returns a chart that also has the baseline and the limit of each of the metrics."""
     stored = [
         level(f"baseline {item.metric}", item.base, timeline.x, QUIET)
         for item in result.verdict.comparisons
@@ -260,7 +259,7 @@ def _over_time(
 
 
 def _both(name: str, result: Result, timeline: Timeline, metric: Metric, colours: tuple[str, str]) -> list[Line]:
-    """Returns the old code's rounds, hollow, then the new code's."""
+    """Returns hollow marks for the old code's rounds, then marks for the new code's."""
 
     def value(round_: Round) -> float | None:
         is_sure = metric.percentile is None or round_.requests >= metric.least_requests
@@ -276,7 +275,7 @@ def _both(name: str, result: Result, timeline: Timeline, metric: Metric, colours
 def _marks(
     name: str, rounds: _Shown, value: Callable[[Round], float | None], colour: str, *, hollow: bool = False
 ) -> Line:
-    """Returns a mark for each round, which spans the round's time."""
+    """Returns a mark for each round, as long as the round."""
     return Line(
         name=name,
         points=[(begin, value(round_)) for begin, _, round_ in rounds],
@@ -288,10 +287,9 @@ def _marks(
 
 
 def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
-    """Returns the rounds in order of time.
+    """Returns a start-up's neighbouring rounds as one, if there are too many rounds, or too few requests for p99.
 
-    Neighbours of a start-up become one if there are too many to draw, or if p99 needs their requests together. A drain
-    that is shorter than a round is left out, because its few requests make no rate.
+    A drain that is shorter than a round is left out, because its few requests make no rate.
     """
     measured = recording.measured()
     shortest_ns = min((round_.duration_ns for round_ in measured), default=0)
@@ -319,7 +317,7 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a mark for each pair of start-ups, or for several pairs if a percentile needs their requests together."""
+    """Returns a mark for each start-up of both codes, or for several if a percentile needs their requests together."""
     points, bars, together, before = [], [], "", 0
     for own, unit in units_of(metric, pairs):
         if unit is not None:

@@ -31,16 +31,15 @@ from pytest_fileperf.report.page.drawing import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The time axis that all charts of a run share, in seconds since its first round or sample."""
+    """The time axis that a run's charts share, in seconds since its first round or sample."""
 
     origin_ns: int
     x: Axis
     bands: Sequence[tuple[float, float]]
-    """Behind rounds of a start-up that followed each other."""
+    """Shaded parts: consecutive rounds of a start-up."""
     notes: Sequence[tuple[float, str]]
 
     def seconds(self, at_ns: float) -> float:
-        """Returns the place on the axis for an instant of the monotonic clock."""
         return (at_ns - self.origin_ns) / 1e9
 
     def chart(self, title: str, says: str, lines: Sequence[Line], unit: Unit) -> Chart:
@@ -49,7 +48,7 @@ class Timeline:
 
 
 def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline:
-    """Returns the time axis of a recording that has rounds, and of one that was made alternately with it."""
+    """Returns the axis for a recording that has rounds, and for the old version's if both were measured alternately."""
     sides = (recording,) if base is None else (recording, base)
     seen = [sample.at_ns for side in sides for boot in side.boots for sample in boot.samples]
     seen += (at_ns for side in sides for round_ in side.counted() for at_ns in (round_.started_ns, round_.ended_ns))
@@ -67,8 +66,6 @@ def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline
     return Timeline(origin_ns=origin_ns, x=x, bands=bands, notes=notes if 1 < len(notes) <= 4 else [])
 
 
-MOST_WORKERS = len(COLOURS)
-"""With more workers, lines would cover each other."""
 _Use: TypeAlias = tuple[Sequence[float | None], float, float | None]
 """CPU seconds per second of each worker, of the server's other processes, and of the busiest generator."""
 _Course: TypeAlias = list[tuple[float, float | None]]
@@ -104,8 +101,6 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
         return _joined([[(middle_s, pick(use)) for middle_s, use in of_boot] for of_boot in stretches])
 
     def of_workers(pick: Callable[[Iterable[float]], float], places: slice = slice(None)) -> _Course:
-        """Takes some of the workers, or all."""
-
         def picked(use: _Use) -> float | None:
             known = [share for share in use[0][places] if share is not None]
             return pick(known) if known else None
@@ -116,7 +111,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
     if not count:
         says = "All processes of the server together; 100 % is a whole core."
         lines = [("server", others, FIRST)]
-    elif count <= MOST_WORKERS:
+    elif count <= len(COLOURS):  # more lines would cover each other
         says = "100 % is a whole core: all that one worker can use for Python code."
         names = [f"worker {place + 1}" for place in range(count)] if count > 1 else ["worker"]
         lines = [(name, of_workers(sum, slice(at, at + 1)), COLOURS[at]) for at, name in enumerate(names)]
@@ -127,7 +122,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
             ("mean of the workers", of_workers(fmean), FIRST),
             ("idlest worker", of_workers(min), THIRD),
         ]
-    if count and _highest(others) >= 0.05:  # of a core
+    if count and any(share is not None and share >= 0.05 for _, share in others):  # of a core
         lines.append(("other processes of the server", others, f"{QUIET} level"))
     if generator := course(lambda use: use[2]):
         several = any(len(sample.generators) > 1 for boot in boots for sample in boot.samples)
@@ -137,7 +132,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
-    """Returns the use between a start-up's samples. CPU time only grows, so no use is lost by leaving samples out."""
+    """Returns the use between some of a start-up's samples. CPU time adds up, so samples between may be left out."""
     found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
         if (length_ns := after.at_ns - before.at_ns) > 0:
@@ -169,7 +164,7 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
-    """Returns the chart of the counts that are known; None if none of them changes."""
+    """Returns a chart of the counts that are known; None if no count changes."""
     known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
     if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
         return None
@@ -178,7 +173,7 @@ def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], ti
 
 
 def _each(boots: Sequence[Boot]) -> int:
-    """Returns how many points of a line each start-up gets."""
+    """Returns the number of points that a line has for each start-up."""
     return max(2, MOST_POINTS // len(boots))
 
 
@@ -193,14 +188,10 @@ def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sampl
 
 
 def _joined(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
-    """Returns the courses of all start-ups as one, interrupted between start-ups."""
+    """Returns one course of all start-ups, interrupted between start-ups."""
     joined: _Course = []
     for course in courses:
         if joined and course:
             joined.append((course[0][0], None))
         joined += course
     return joined
-
-
-def _highest(course: _Course) -> float:
-    return max((y for _, y in course if y is not None), default=0.0)

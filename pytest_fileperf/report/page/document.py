@@ -1,6 +1,6 @@
-"""The report as one HTML file, for `--fileperf-html`: a sentence, tests that need attention, then all others folded.
+"""The HTML file of `--fileperf-html`: a sentence, tests that need attention, then all others folded.
 
-It loads nothing. Charts are there from the start, but a browser draws none before somebody opens its part of the page.
+The page loads nothing else. A browser draws a chart only when somebody opens its part of the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.request import without_queries
-from pytest_fileperf.report import remarks, story, wording
+from pytest_fileperf.report import story, wording
 from pytest_fileperf.report.figures import SPREAD, figure_rows, generator_texts, spread
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import figure
@@ -41,7 +41,7 @@ from pytest_fileperf.units import format_count, format_share
 
 
 def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
-    """Returns the page. `trends` are the trends of its tests in a history."""
+    """Returns the page; `trends` come from a history of earlier runs."""
     results = record.results
     named = sorted(
         zip(results, row_names(results), strict=True),
@@ -104,7 +104,7 @@ def _header(record: SessionRecord) -> Markup:
 
 
 def _sentence(record: SessionRecord) -> str:
-    """Returns how many tests have which outcome: `1 test got worse, 2 passed.`."""
+    """Returns the number of tests with each outcome: `1 test got worse, 2 passed.`."""
     found = Counter(result.standing for result in record.results)
     noun = "measurement" if any(result.test.further for result in record.results) else "test"
     order = sorted(found, key=list(_WORDS).index)
@@ -140,12 +140,12 @@ def _commit(commit: Mapping[str, object]) -> list[str]:
 
 
 def _command(text: str) -> Markup:
-    """Returns a command, which `page.js` gives a button that copies it."""
+    """Returns a command, to which `page.js` adds a button that copies it."""
     return element("code", text, class_="command")
 
 
 def _filter(results: Sequence[Result]) -> Markup:
-    """Returns a field for words, and a box for each outcome, which `page.js` shows; empty for a single test."""
+    """Returns the filter of tests, which is hidden until `page.js` runs; empty for a single test."""
     if len(results) < 2:
         return Markup()
     boxes = [
@@ -161,19 +161,11 @@ def _filter(results: Sequence[Result]) -> Markup:
 
 # --- One measurement: its figures in a line, and below them verdict, causes, failures, charts and all figures
 
-_MOST_FAILURES = 20
-_EXAMPLE_LENGTH = 4_000
 _SHOWN_ELSEWHERE = (
-    "work",
-    "latency",
-    "service",
-    "ttfb",
-    "first event",
-    "event gap",
-    "failures",
-    "limits",
-    "limited by",
+    *("work", "failures", "limits", "limited by"),
+    *("latency", "service", "ttfb", "first event", "event gap"),
 )
+"""Titles of `figure_rows` that the page shows in another place."""
 
 
 def _test(result: Result, name: str, anchor: str, record: SessionRecord, trends: Sequence[Trend]) -> Markup:
@@ -194,7 +186,7 @@ def _test(result: Result, name: str, anchor: str, record: SessionRecord, trends:
     return element(
         "details",
         summary,
-        element("p", "; ".join((plain(result.work), *remarks.setting(result))), class_="quiet"),
+        element("p", "; ".join((plain(result.work), *story.setting(result))), class_="quiet"),
         gate_table(result),
         limit_list(result),
         _sentences(result),
@@ -217,7 +209,7 @@ def _test(result: Result, name: str, anchor: str, record: SessionRecord, trends:
 
 
 def _brief(result: Result) -> list[str]:
-    """Returns requests/s, p50, p99 and failures; for a few requests, as in a smoke run, only failures."""
+    """Returns requests/s, p50, p99 and failures; for a smoke run only failures."""
     run = result.measurement
     shown = {} if result.smoke or not run.requests else {name: metric_text(name, result) for name in RUN_METRICS}
     texts = [f"{text}/s" if name == "rps" else f"{METRICS[name].title} {text}" for name, text in shown.items()]
@@ -241,37 +233,34 @@ def _limiting(limit: Limit) -> Markup:
 def _sentences(result: Result) -> Markup:
     items = [*world_items(result)]
     items += [element("li", badge(outcome), f" {text}") for outcome, text, _ in story.reasons(result)]
-    items += [element("li", text) for text in (*map(wording.noise_text, result.noise), *remarks.notes(result))]
+    items += [element("li", text) for text in (*map(wording.noise_text, result.noise), *story.notes(result))]
     return element("ul", *items, class_="says") if items else Markup()
 
 
 def _profile(result: Result) -> tuple[Markup, ...]:
-    """Returns the profiler's text below its question: it compares two versions if they were measured alternately."""
     if result.explanation is None:
         return ()
-    asked = "CPU by function" if result.base is None else "Cause"
-    return element("h4", asked), element("pre", result.explanation.text)
+    title = "CPU by function" if result.base is None else "Cause"
+    return element("h4", title), element("pre", result.explanation.text)
 
 
 def _failed_requests(result: Result) -> list[Markup]:
-    """Returns each kind of failure with its first example, under a heading; nothing if every request succeeded."""
     failures = result.measurement.failures
     if not failures:
         return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
     shown = [element("h4", "Failed requests, with the first of each kind")]
-    for failure in failures[:_MOST_FAILURES]:
+    for failure in failures[:20]:
         counted = badge(Standing.FAILED, f"{failure.count:,} ×")
         shown.append(element("p", counted, " ", element("b", plain(failure.kind))))
         example = failure.example.strip()
         if example and example != failure.kind:
-            shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
-    if rest := failures[_MOST_FAILURES:]:
+            shown.append(element("pre", example if len(example) <= 4_000 else example[:4_000] + "…"))
+    if rest := failures[20:]:
         shown.append(element("p", wording.other_kinds(rest)))
     return shown
 
 
 def _failed(test: FailedTest) -> Markup:
-    """Returns a test that failed for another reason than a figure."""
     place = f"{test.module}:{test.line}" if test.line is not None else test.module
     return element(
         "article",
@@ -282,11 +271,9 @@ def _failed(test: FailedTest) -> Markup:
 
 
 def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
-    """Returns terms with their texts; terms without a text are left out."""
-    parts = []
-    for term, texts in facts:
-        if texts:
-            parts += [element("dt", term), element("dd", *(element("span", text) for text in texts))]
+    """Returns terms with their texts; a term without a text is left out."""
+    known = [(term, [element("span", text) for text in texts]) for term, texts in facts if texts]
+    parts = (part for term, spans in known for part in (element("dt", term), element("dd", *spans)))
     return element("dl", *parts, class_="facts")
 
 
@@ -300,7 +287,7 @@ def _latencies(run: Measurement) -> Markup:
 
 
 def _generators(run: Measurement) -> Markup:
-    """Returns a row for each generator, if there are several or they run elsewhere."""
+    """Returns a table of the generators, if there are several or they run on other machines."""
     rows = [
         _row(f"{use.number}", generator_texts(use)[:5], element("td", " · ".join(generator_texts(use)[5:])))
         for use in run.client.generators
@@ -315,11 +302,7 @@ def _row(name: str, numbers: Iterable[str], *further: Markup) -> Markup:
     return element("tr", element("th", name, scope="row"), *cells, *further)
 
 
-# --- Groups as markup: their members ranked, with bars, and the grid that two parameters make of one
-
-
-def _link(anchor: str, name: str) -> Markup:
-    return element("a", name, class_="name", href=f"#{anchor}")
+# --- Groups: their members ranked, with bars, and the grid that two parameters make
 
 
 def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -> Markup:
@@ -335,16 +318,14 @@ def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -
 
 
 def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
-    metric = METRICS[group.metric]
-    places = group.places
+    metric, best = METRICS[group.metric], group.places[0].value or 0.0
     # The end of the longest bar with its interval, in the metric's unit.
-    best = places[0].value or 0.0
-    longest = max(max(place.value or 0.0, (place.high or 0.0) * best) for place in places)
+    longest = max(max(place.value or 0.0, (place.high or 0.0) * best) for place in group.places)
     rows = [
         element(
             "tr",
             element("td", rank, class_="number"),
-            element("th", _link(anchors[id(result)], name), scope="row"),
+            element("th", element("a", name, class_="name", href=f"#{anchors[id(result)]}"), scope="row"),
             element("td", value, class_="number"),
             element("td", _bar(place, best, longest), class_="share"),
             element("td", share + interval, class_="number"),
@@ -368,7 +349,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns the value as a bar. The interval of its ratio to the best lies over its end."""
+    """Returns a bar as long as the value. Over its end lies the interval of the value's ratio to the best one."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
@@ -379,7 +360,7 @@ def _bar(place: Place, best: float, longest: float) -> Markup:
 
 
 def _grid(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
-    """Returns the grid below its two parameters, with better cells in warmer colours; empty for other groups."""
+    """Returns the grid, with better cells in warmer colours; empty if the group has none."""
     grid = grid_of(group.results)
     if grid is None:
         return Markup()

@@ -1,4 +1,4 @@
-"""Charts as SVG that stands still: lines, marks, axes. Their colours are classes of the style sheet, also for paper."""
+"""Charts as static SVG: lines, marks, axes. Colours are classes of the style sheet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.report.page.markup import Markup, element
 
 MOST_POINTS = 120
-"""Points of one line: a chart cannot show more."""
+"""The most points of a line that a chart can show."""
 COLOURS = ("first", "second", "third", "fourth")
-"""Classes. Lines of each have a dash of their own, because nobody should need to see colours."""
+"""Classes. Lines of each class also differ in their dashes, for readers who do not see colours."""
 FIRST, SECOND, THIRD, FOURTH = COLOURS
 QUIET, BAD = "quiet", "bad"
 _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
@@ -40,7 +40,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Returns a value's place, from 0 (the low end) to 1. Values beyond the ends are drawn there."""
+        """Returns a value's place, from 0 (the low end) to 1. Values beyond an end have the end's place."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
@@ -49,19 +49,19 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line through its points, or a mark for each; one entry of the legend."""
+    """A line through its points, or a mark at each point."""
 
     name: str
     points: Points
     colour: str
     steps: bool = False
-    """Whether the line goes to the right first, then up or down."""
+    """Whether the line goes horizontally, then vertically, to its next point."""
     marks: bool = False
     hollow: bool = False
     ends: Sequence[float] = ()
-    """Marks that lie flat: each one's end on the horizontal axis."""
+    """The end of each mark on the horizontal axis. Without ends, marks are dots."""
     bars: Sequence[tuple[float, float]] = ()
-    """Marks with an interval: its ends."""
+    """The interval of each mark."""
     says: Sequence[str] = ()
     """Each mark's text under the mouse."""
 
@@ -70,14 +70,14 @@ class Line:
 class Chart:
     title: str
     says: str
-    """How to read it."""
+    """How to read the chart."""
     lines: Sequence[Line]
     x: Axis
     y: Axis
     bands: Sequence[tuple[float, float]] = ()
-    """Shaded places on the horizontal axis."""
+    """Shaded parts of the horizontal axis."""
     notes: Sequence[tuple[float, str]] = ()
-    """Texts above a place on the horizontal axis."""
+    """Texts above places on the horizontal axis."""
     uprights: Sequence[float] = ()
     wide: bool = False
 
@@ -85,9 +85,9 @@ class Chart:
 def axis(
     values: Iterable[float | None], unit: Unit, *, low: float = 0.0, log: bool = False, ends: bool = False
 ) -> Axis:
-    """Returns the axis for the values, in the metric's SI unit, from `low` or the least of them on.
+    """Returns the axis for values in SI units. It includes `low`, and ends at a tick, or with `ends` at the last value.
 
-    It ends at a tick, or with `ends` at the last value. A logarithmic one has powers of 10, for values above 0.
+    A logarithmic axis ends at powers of 10, and leaves out values that are not above 0.
     """
     known = [value for value in values if value is not None and (value > 0 or not log)]
     if log:
@@ -110,7 +110,7 @@ def axis(
 
 
 def tick_text(value: float, largest: float, unit: Unit) -> str:
-    """Returns the value in the unit that suits the largest of the axis: `250 ms`, `0.5 s`, `−5 %`."""
+    """Returns the value in the unit that suits the axis's largest value: `250 ms`, `0.5 s`, `−5 %`."""
     name, size = _unit_for(largest, unit)
     return f"{value / size:,.6g}{name}".replace("-", "\N{MINUS SIGN}")
 
@@ -121,19 +121,18 @@ def _unit_for(largest: float, unit: Unit) -> tuple[str, float]:
 
 
 def level(name: str, value: float, x: Axis, colour: str) -> Line:
-    """Returns a horizontal line at a value, such as a limit, with which other lines can be compared."""
+    """Returns a horizontal line at a value, such as a limit."""
     return Line(name=name, points=((x.low, value), (x.high, value)), colour=f"{colour} level")
 
 
 def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
-    """Returns at most `most` of the items: the first, the last, and some between at even distances."""
+    """Returns the first item, the last, and some between at even distances: at most `most` together."""
     if len(items) <= most:
         return items
     return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
 
 
 def figure(chart: Chart) -> Markup:
-    """Returns the chart below its title and its legend."""
     width = _WIDE if chart.wide else _WIDTH
     right, bottom = width - _RIGHT, _HEIGHT - _BOTTOM
 
@@ -187,7 +186,7 @@ def _scaled(size: int, share: float) -> int:
 
 
 def _parts(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> Iterator[Markup]:
-    """Yields the paths of a line. A mark is a path without length, whose round ends make a dot."""
+    """Yields the paths of a line. A dot is a path without length, which the style sheet gives round ends."""
     if not line.marks:
         yield element("path", class_=f"line {line.colour}", d=_course(line, x, y))
         return
@@ -208,20 +207,17 @@ def _parts(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> 
 
 
 def _course(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> str:
-    """Returns the path in relative steps, which are short."""
-    drawn, before = [], (0, 0)
-    is_begun = False
+    """Returns the path in relative steps, which are shorter than absolute ones."""
+    drawn, before = [], None
     for at, value in line.points:
         if value is None:
-            is_begun = False
+            before = None
             continue
         here = x(at), y(value)
-        right, down = here[0] - before[0], here[1] - before[1]
-        if not is_begun:
+        if before is None:
             drawn.append(f"M{here[0]} {here[1]}")
-        elif line.steps:
-            drawn.append(f"h{right}v{down}")
         else:
-            drawn.append(f"l{right} {down}".replace(" -", "-"))
-        before, is_begun = here, True
+            right, down = here[0] - before[0], here[1] - before[1]
+            drawn.append(f"h{right}v{down}" if line.steps else f"l{right} {down}".replace(" -", "-"))
+        before = here
     return "".join(drawn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.page.markup import Markup, element, table
@@ -15,12 +15,12 @@ from pytest_fileperf.units import format_count
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
-"""Half of the picture's width; no change is in its middle."""
-_HEIGHT = 20.0
+"""Half of a picture's width. Its middle stands for no change."""
+_HEIGHT = 20
 
 
 def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Markup:
-    """Returns the standing or outcome, or a text about it, in its colour.
+    """Returns the outcome, or a `text` about it, in its colour.
 
     It is filled for a test (`of="whole"`), outlined for a part (`of="part"`), and tinted for a gate or a limit.
     """
@@ -29,7 +29,7 @@ def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Mark
 
 
 def world_items(result: Result) -> tuple[Markup, ...]:
-    """Returns how the baseline's own code runs in this environment: a list item, or nothing if unknown."""
+    """Returns how the baseline's own code runs in this environment, as a list item if it was measured."""
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return ()
@@ -37,17 +37,16 @@ def world_items(result: Result) -> tuple[Markup, ...]:
 
 
 def limit_list(result: Result) -> Markup:
-    limits = result.verdict.limits
-    return element("ul", *map(_limit, limits), class_="says") if limits else Markup()
-
-
-def _limit(check: LimitCheck) -> Markup:
-    outcome = element("span", "holds", class_="outcome good") if check.holds else badge(Standing.LIMIT)
-    return element("li", f"{wording.limit_text(check)} ", outcome, f" {wording.sentence(check.reason)}".rstrip())
+    items = []
+    for check in result.verdict.limits:
+        outcome = element("span", "holds", class_="outcome good") if check.holds else badge(Standing.LIMIT)
+        why = f" {wording.sentence(check.reason)}".rstrip()
+        items.append(element("li", f"{wording.limit_text(check)} ", outcome, why))
+    return element("ul", *items, class_="says") if items else Markup()
 
 
 def gate_table(result: Result) -> Markup:
-    """Returns the comparisons with figures of both versions and drawn intervals, below the other version's name."""
+    """Returns the other version's name, and a table of the gates with figures of both versions."""
     comparisons = wording.compared(result)
     if not comparisons:
         return Markup()
@@ -74,9 +73,9 @@ def gate_table(result: Result) -> Markup:
 
 
 def _picture(comparison: MetricComparison) -> Markup:
-    """Returns the interval of a change as a drawing, with the side beyond the tolerance in another colour.
+    """Draws the interval of a change. Changes beyond the tolerance have another colour.
 
-    worse ░░░░░┊      │ ━━━●━━      better is on the other side of the middle
+    worse ░░░░░┊      │ ━━━●━━      better
     """
     ends = [x for x in (comparison.low, comparison.change, comparison.high) if x is not None and math.isfinite(x)]
     if len(ends) < 3:
@@ -85,16 +84,16 @@ def _picture(comparison: MetricComparison) -> Markup:
     reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
     low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
     more_is_worse = METRICS[comparison.metric].worse_sign > 0
-    worse_from, worse_to = (edge, 2 * _HALF) if more_is_worse else (0.0, edge)
-    tolerance, width = wording.tolerance_text(comparison), _at(worse_to - worse_from)
-    worse = element("rect", class_="worse", x=_at(worse_from), y="0", width=width, height=_at(_HEIGHT))
+    begin, end = (edge, 2 * _HALF) if more_is_worse else (0.0, edge)
+    tolerance, middle = wording.tolerance_text(comparison), _at(_HEIGHT / 2)
+    worse = element("rect", class_="worse", x=_at(begin), y="0", width=_at(end - begin), height=_at(_HEIGHT))
     return element(
         "svg",
-        worse if tolerance else Markup(),
+        worse if tolerance else "",
         _upright(_HALF, "zero"),
-        _upright(edge, "edge") if tolerance else Markup(),
-        element("line", class_="range", x1=_at(low), x2=_at(high), y1=_at(_HEIGHT / 2), y2=_at(_HEIGHT / 2)),
-        element("circle", class_="now", cx=_at(now), cy=_at(_HEIGHT / 2), r="5"),
+        _upright(edge, "edge") if tolerance else "",
+        element("line", class_="range", x1=_at(low), x2=_at(high), y1=middle, y2=middle),
+        element("circle", class_="now", cx=_at(now), cy=middle, r="5"),
         viewBox=f"0 0 {_at(2 * _HALF)} {_at(_HEIGHT)}",
         role="img",
         aria_label=f"{wording.change_and_interval(comparison)}{f', tolerance {tolerance}' * bool(tolerance)}",

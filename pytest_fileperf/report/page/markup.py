@@ -1,4 +1,4 @@
-"""HTML that is always escaped: only this module turns text into markup."""
+"""Markup from text, which is always escaped. No other module writes tags."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _VOID = frozenset(("input", "meta"))
 
 
 class Markup(str):
-    """HTML that is ready to be written. Any other text must be escaped, even one from this text's methods."""
+    """HTML. Its methods return plain texts, which are escaped again."""
 
     __slots__ = ()
 
 
 def element(tag: str, /, *children: str, **attributes: str) -> Markup:
-    """Returns the element with these children and attributes; `class_` is `class`, `data_chart` is `data-chart`.
+    """Returns an element; `class_` stands for `class`, `data_chart` for `data-chart`.
 
-    An attribute with an empty value is left out.
+    Escapes children other than Markup. Leaves out attributes with an empty value.
     """
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value)
     head = "".join(f' {key}="{_escaped(value)}"' for key, value in given)
@@ -63,10 +63,10 @@ def table(
 
 
 def document(title: str, *body: Markup, script: str = "") -> str:
-    """Returns the text of a whole HTML document in English, each piece on a line of its own.
+    """Returns an HTML document, in English.
 
-    `script` is a file beside this one. A policy allows only it: nothing else runs or is loaded, whatever a test's name
-    or a server's answer contains.
+    `script` is a file in this directory. A policy forbids browsers to run or load anything else, which a test's name or
+    a server's answer may contain.
     """
     run = _part(script) if script else ""
     digest = base64.b64encode(hashlib.sha256(run.encode()).digest()).decode()
