@@ -174,7 +174,7 @@ def _outcomes() -> Iterator[tuple[str, ...]]:
 def _fixtures() -> Iterator[tuple[str, str]]:
     tree = ast.parse((PACKAGE / "plugin" / "fixtures.py").read_text(encoding="utf-8"))
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and any("fixture" in ast.unparse(it) for it in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(it) == "pytest.fixture" for it in node.decorator_list):
             yield node.name, _line(ast.get_docstring(node) or "")
 
 

@@ -105,7 +105,7 @@ def _listed(*problems: str) -> str:
 
 
 def _is_distributed(config: pytest.Config) -> bool:
-    """Returns whether xdist runs the tests in several processes, of which this one may be any."""
+    """Returns whether xdist runs the tests in several processes."""
     if hasattr(config, "workerinput"):
         return True
     if config.getoption("collectonly", default=False):
@@ -283,7 +283,7 @@ class Active:
     # --- reporting
 
     def pytest_report_header(self) -> list[str]:
-        """Returns the line above all tests. Without -v it is left out if options say nothing unusual."""
+        """Returns the line above all tests. Without -v it is missing, unless options change the measurements."""
         given, since = self.options, None if self._selection is None else self._selection.title
         special = (given.smoke, given.update, given.prune, self._against, since, given.aa, given.budget_s)
         if not any(special) and self._config.get_verbosity() < 1:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class Again:
-    """A plugin for runs with a budget."""
-
     def __init__(self, active: Active, time: TimeBudget) -> None:
         self._active = active
         self._time = time
@@ -28,7 +26,6 @@ class Again:
         """The properties of each undecided test from before its first run."""
         self._running: pytest.Item | None = None
         self._setup: pytest.TestReport | None = None
-        """The running test's report of its setup."""
         self._told = 0
         """How many reports of the running test were already sent."""
 

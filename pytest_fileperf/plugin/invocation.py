@@ -62,7 +62,7 @@ def read_network(
     network = Network(addresses=frozenset(addresses))
     host, where = _said("host", host_option, ini)
     if host is not None:
-        if problem := _problem_of(str(host), network):
+        if problem := _why_not_host(str(host), network):
             problems.append(f"{where}: {problem}")
         else:
             network = Network(host=str(host), addresses=network.addresses)
@@ -83,13 +83,13 @@ def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
 
 
 def _addresses(name: str) -> set[str]:
-    """Returns the addresses of a name, or the address that it is. Raises ValueError."""
+    """Returns the addresses of a name or an address. Raises ValueError if it has none."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
         pass
     else:
-        if problem := _unfit(address):
+        if problem := _why_not_one_machine(address):
             raise ValueError(problem)
         return {str(address)}
     # The system takes a name that ends in a number for an address. Readers see another one: 010.0.0.1 is 8.0.0.1.
@@ -104,8 +104,7 @@ def _addresses(name: str) -> set[str]:
     return {str(each[4][0]) for each in found}
 
 
-def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
-    """Returns why the address does not belong to one machine, wherever it is used."""
+def _why_not_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
     if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
         return "it is not the address of one machine"
     if address.is_link_local and address.version == 6:
@@ -113,15 +112,15 @@ def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None
     return None
 
 
-def _problem_of(host: str, network: Network) -> str | None:
-    """Returns why servers cannot listen at `host` and be loaded there."""
+def _why_not_host(host: str, network: Network) -> str | None:
+    """Returns why servers cannot listen at `host`, or why load may not go there."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return "Write an address of this machine, as in 10.0.0.5"
     if address.is_unspecified:
         return "Write the one address of the servers, as in 10.0.0.5"
-    if problem := _unfit(address):
+    if problem := _why_not_one_machine(address):
         return problem
     if not network.allows(host):
         return f"load would go there. Allow it with --fileperf-allow-host={host}"
@@ -133,7 +132,6 @@ def _problem_of(host: str, network: Network) -> str | None:
 _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}
 """The first bytes of each report."""
 _PLAIN = ("smoke", "update", "prune", "against", "changed", "aa", "queries", "profile", "save")
-"""Options that are passed on as they are."""
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
@@ -254,7 +252,6 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
 
 
 def _cluster_problems(cluster: str) -> Iterator[str]:
-    """Yields problems with a cluster's address, and a missing package, without connecting."""
     if not cluster.strip():
         yield "--fileperf-cluster is empty. Give a scheduler's address, as in tcp://127.0.0.1:8786"
         return
@@ -285,7 +282,6 @@ def _unused_choices(options: Options, on_command_line: Collection[str]) -> Itera
 
 
 def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
-    """Returns the given ini values by key, and problems with their types."""
     values: dict[str, object] = {}
     problems = []
     for key in INI:
@@ -366,7 +362,7 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
-    """Returns parts of the line that pytest prints above all tests; `since` is the version of --fileperf-changed."""
+    """Returns the parts of the line above all tests. `since` is the version of --fileperf-changed, in words."""
     said = ["smoke run with a few requests each" if options.smoke else "measuring"]
     if since is not None:
         said.append(f"only tests changed since {since}")

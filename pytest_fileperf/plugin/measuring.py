@@ -93,8 +93,6 @@ class ScreenProgress:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Turn:
-    """A measurement's place in `Turns`."""
-
     test: str
     where: str
     """The call, for messages: `GET /upload`."""
@@ -105,10 +103,10 @@ class Turn:
 
 
 class Turns:
-    """The queue of a session's measurements, of which several may be called at once: gathered, or in threads."""
+    """The queue of a session's measurements. A test may call several at once, in threads or by `asyncio.gather`."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """`patience_s` is how long to wait for an earlier turn whose thread may never begin."""
+        """`patience_s` is how long to wait for an earlier turn whose thread has not begun, and may never begin."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
@@ -296,7 +294,7 @@ class Measuring:
         return self._active.session().server(settings, self._item.nodeid)
 
     def leave_server(self) -> None:
-        """Runs the teardown of this test on the running server. Raises FilePerfError."""
+        """Runs this test's teardown on the running server. Raises FilePerfError."""
         self._active.session().leave(self._settings({}))
 
     def _settings(self, verb: Mapping[str, object], default_gate: tuple[str, ...] = DEFAULT_GATE) -> Settings:

@@ -209,7 +209,6 @@ def is_enabled(config: pytest.Config) -> bool:
 
 
 def is_load_test(item: pytest.Item) -> bool:
-    """Returns whether the test runs only if load tests are on."""
     is_marked = item.get_closest_marker("fileperf") is not None
     return is_marked or measures(item) or "fileperf_server" in getattr(item, "fixturenames", ())
 

@@ -34,8 +34,6 @@ _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "sk
 
 
 class Outcomes:
-    """A plugin of every run with load tests."""
-
     def __init__(self, active: Active) -> None:
         self._active = active
         self.failed: list[FailedTest] = []
@@ -52,14 +50,13 @@ class Outcomes:
         self._passed: set[str] = set()
         self._not_passed: set[str] = set()
         self._told: list[str] = []
-        """The messages of failed tests."""
-        self._errors = False
-        """Whether collection had errors."""
+        """The texts that pytest prints about failed tests."""
+        self._had_errors = False
 
     # --- collection
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self._errors |= report.failed
+        self._had_errors |= report.failed
         self.lacks_some |= not report.passed
         if report.passed:
             self._whole.add(report.nodeid)
@@ -124,7 +121,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Stores the baselines of a test that has passed, including its fixtures. Fails it if this fails."""
+        """Stores the baselines of a test that has passed, including its fixtures. The test fails if that fails."""
         passed = False
         try:
             yield
@@ -236,7 +233,7 @@ class Outcomes:
         """Returns why no baseline can be called stale, or an empty text."""
         if session.config.getoption("collectonly", default=False):
             return "tests were only collected"
-        if self._errors:
+        if self._had_errors:
             return "collection had errors"
         ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         return "" if session.exitstatus in ended else "the session was not finished"

@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 
 class _Verbs(ABC, Generic[_Found]):
-    """The methods of both fixtures (verbs); they return `_Found`."""
+    """The methods of both fixtures, which are called verbs."""
 
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
@@ -99,7 +99,7 @@ class _Verbs(ABC, Generic[_Found]):
     def requests(self, given: ManyRequests, **arguments: Unpack[RequestsKeywords]) -> _Found:
         """Measures many requests in one load: a list of them, or the path of a file of them.
 
-        A request is `(method, url)`, `(method, url, {keywords of a verb, and name})`, a mapping with `url`, an
+        A request is `(method, url)`, `(method, url, {keywords of a method, and name})`, a mapping with `url`, an
         `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A file has one such mapping as JSON per line, or targets
         in vegeta's format. Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords`
         describes the keywords.
@@ -121,7 +121,7 @@ class _Verbs(ABC, Generic[_Found]):
 
 
 class CapacityVerbs(_Verbs["Capacity"]):
-    """The verbs of `fileperf.capacity`: each finds the highest rate of an open loop that meets its limits.
+    """The methods of `fileperf.capacity`: each finds the highest rate of an open loop that meets its limits.
 
     At least one limit of latency is needed, `max_p50` to `max_p999`. Raises the errors of `FilePerf`.
     """
@@ -132,7 +132,7 @@ class CapacityVerbs(_Verbs["Capacity"]):
 
 
 class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
-    """The verbs of `afileperf.capacity`: as `CapacityVerbs`, but awaitable, while the test's own event loop goes on."""
+    """The methods of `afileperf.capacity`: as `CapacityVerbs`, but awaitable. The test's own event loop goes on."""
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True

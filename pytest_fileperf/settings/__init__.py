@@ -1,1 +1,1 @@
-"""From marker, command line and ini to one frozen value: keys, resolution, servers as text."""
+"""Turns the texts and values that a user gives into settings and requests, and these into a measurement's plan."""

@@ -141,7 +141,6 @@ def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> S
 # --- The arguments of each method
 
 EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
-"""The keywords for the expected answer."""
 
 NO_APP = (
     'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), or for '
@@ -165,12 +164,12 @@ class VerbCall:
     work: Work | None
     """None if the arguments are wrong."""
     keys: Mapping[str, object]
-    """Its keywords that are settings, not yet checked."""
+    """The settings among its keywords, not yet checked."""
     problems: tuple[str, ...] = ()
     where: str
     """The call, for messages: `POST /upload`."""
     name: str | None = None
-    """The name of a part of a load, if it has one."""
+    """For a part of a load."""
 
     @classmethod
     def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
@@ -180,7 +179,6 @@ class VerbCall:
 
     @property
     def default_gate(self) -> tuple[str, ...]:
-        """The gated metrics if the user names none."""
         return STREAM_GATE if isinstance(self.work, Stream) else DEFAULT_GATE
 
 
@@ -402,7 +400,6 @@ def _type_of(filename: str) -> str:
 # --- The arguments of `stream`: a request, its pieces, and its end
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
-"""The keywords that only `stream` has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
 """Not requests/s and latency, because the test itself decides how long its streams take."""
 _T = TypeVar("_T")

@@ -162,7 +162,7 @@ class Plan:
 
     @property
     def most_ns(self) -> int:
-        """No start-up begins after this time, start-ups included."""
+        """After this time, no further start-up begins. It includes the time of start-ups."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
 
     # --- a search for the highest rate that meets some limits, alone or for each version alternately
@@ -313,7 +313,7 @@ class Plan:
 
     @property
     def first_pair_ns(self) -> int:
-        """How long the first pair of start-ups is loaded, at least."""
+        """The shortest time for which the first pair of start-ups is loaded."""
         # A search has time for four pairs and their start-ups.
         return round(self.max_duration_ns / 4.5) if self.settings.capacity else _LEAST_PAIR_NS
 
@@ -343,7 +343,7 @@ class Plan:
 
     @property
     def limiting(self) -> LoadPlan:
-        """The load that shows what limits a server that is loaded alone."""
+        """The load of one version alone that shows what limits its server."""
         return replace(self.turn or self._in_turn(_LIMITING_NS), close=True)
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:

@@ -91,9 +91,9 @@ class Options:
     network: Network = LOCAL
     group_by: tuple[str, ...] = DEFAULT_GROUP_BY
     command_line: Mapping[str, object] = field(default_factory=dict)
-    """Settings of tests from the command line, by key."""
+    """By key, settings of tests that the command line gives."""
     ini: Mapping[str, object] = field(default_factory=dict)
-    """Settings of tests from the ini file, by key."""
+    """By key, settings of tests that the ini file gives."""
 
     @property
     def files(self) -> tuple[Path, ...]:
