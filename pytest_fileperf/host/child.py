@@ -1,4 +1,4 @@
-"""Child processes: start, descendants, end. Whoever starts a process ends it, even after Ctrl-C."""
+"""Starts and ends child processes with their descendants. Whoever starts a process ends it, even after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ import psutil
 
 from pytest_fileperf.host import scratch
 
-_POLL_S = 0.05
-_KILL_WAIT_S = 5.0
 PATIENCE_S = 1.0
 """For programs that run to their end, and for servers that did not become ready: they have nothing to finish."""
 LONGEST_LOG_BYTES = 16 << 20
 """A longer log is emptied at the next check. Between two checks, a process can write some 100 MiB."""
-_TAIL_BYTES = 64 << 10
-_TAIL_LINES = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +28,11 @@ class Invocation:
     env: Mapping[str, str]
     cwd: Path | None = None
     descriptors: Sequence[int] = ()
-    """Inherited besides standard input and output."""
+    """Descriptors to inherit besides standard input and output."""
 
 
 class Process(Protocol):
-    """The part of `subprocess.Popen` that a group's leader needs."""
+    """The part of `subprocess.Popen` that `Child` needs; forks of a server implement it without a Popen."""
 
     @property
     def pid(self) -> int: ...
@@ -52,18 +48,18 @@ class Process(Protocol):
 
 
 class Child:
-    """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
+    """A process with a directory and a log of its own. On POSIX, `scratch.supervised` must have made its command."""
 
     def __init__(self, use: str) -> None:
-        """Makes the directory, whose name begins with `use`, and an empty log. Raises OSError."""
+        """Makes a directory whose name begins with `use`. Raises OSError."""
         self.directory = scratch.make(use)
         self._log = self.directory / "log.txt"
         self._log.touch()
         self._log_before: tuple[str, ...] = ()
-        """The last lines from before the log was emptied."""
+        """The last lines from before `shorten_log` emptied the log."""
         self._process: Process | None = None
         self._asked_s: float | None = None
-        """When its end was first requested. Processes that were asked together wait together."""
+        """When its end was first requested: the patience of `end` counts from then."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,47 +68,45 @@ class Child:
         self.stop()
 
     def start(self, invocation: Invocation, *, stdout: int | None = None) -> subprocess.Popen[bytes]:
-        """Returns at once. The output goes to the log; `stdout` may redirect it to a pipe. Raises OSError."""
+        """Starts the process. Its output goes to the log, or standard output to `stdout`. Raises OSError."""
         with self._log.open("ab") as log:  # each write goes to the file's end, even after the log was emptied
-            process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
-        self._process = process
+            self._process = process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
         return process
 
     def adopt(self, process: Process) -> None:
-        """Takes over a running process that writes to the log in the directory."""
+        """Takes over a running process that writes to the log in this directory."""
         self._process = process
 
-    def given(self) -> Process | None:
-        """Gives the process away, to be adopted, and keeps only the directory."""
+    def release(self) -> Process | None:
+        """Returns the process, for another `Child` to adopt. This one keeps only its directory."""
         process, self._process = self._process, None
         return process
 
     def run(self, invocation: Invocation, *, timeout_s: float) -> int | None:
-        """Runs a program to its end. Returns its exit code, or None if it takes longer. Raises OSError."""
+        """Runs a program to its end. Returns its exit code, or None after `timeout_s`. Raises OSError."""
         self.start(invocation)
         deadline_s = time.monotonic() + timeout_s
-        while (returncode := self.ended(wait_s=_POLL_S)) is None and time.monotonic() < deadline_s:
+        while (returncode := self.ended(wait_s=0.05)) is None and time.monotonic() < deadline_s:
             self.shorten_log()
         return returncode
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines of standard output and error. Empty if the directory was removed."""
+        """The last 40 lines of standard output and error. Empty if the directory was removed."""
         try:
             with self._log.open("rb") as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(0, size - _TAIL_BYTES))
-                tail = log.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
+                log.seek(max(0, log.seek(0, os.SEEK_END) - (64 << 10)))
+                tail = log.read().decode("utf-8", "replace").splitlines()
         except FileNotFoundError:
             return ()
-        return (*self._log_before, *tail)[-_TAIL_LINES:]
+        return (*self._log_before, *tail)[-40:]
 
     def whole_log(self) -> str:
-        """Returns the process's whole output, or only the later part if `shorten_log` had to empty the log."""
+        """Returns all output since `shorten_log` last emptied the log."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def shorten_log(self) -> None:
-        """Empties a log that has become long, so that it does not fill the disk. Call it now and then."""
+        """Empties a log that has become long. Call it now and then, so that the log does not fill the disk."""
         try:
             if self._log.stat().st_size > LONGEST_LOG_BYTES:
                 self._log_before = self.log
@@ -121,23 +115,22 @@ class Child:
             return
 
     def tree(self) -> tuple[psutil.Process, ...]:
-        """Returns the live process tree, the program first, without our supervisor."""
-        if self._process is None:
-            return ()
-        top = self._process.pid
-        return tuple(one for one in process_tree(top) if not (scratch.IS_SUPERVISED and one.pid == top))
+        """Returns the live processes, the program first, without our supervisor."""
+        tree = () if self._process is None else process_tree(self._process.pid)
+        return tuple(process for process in tree if process.pid != self.supervisor)
 
     @property
     def supervisor(self) -> int | None:
+        """The supervisor's process id. None on Windows, which has none, and before the start."""
         return self._process.pid if scratch.IS_SUPERVISED and self._process is not None else None
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended by itself."""
+        """Whether the process ended before anybody asked it to."""
         return self._asked_s is None and self.ended() is not None
 
     def ended(self, *, wait_s: float = 0) -> int | None:
-        """Returns the exit code, or None if it still runs after `wait_s` or was never started."""
+        """Returns the exit code. None if the process still runs after `wait_s`, or was never started."""
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(subprocess.TimeoutExpired):
@@ -146,14 +139,17 @@ class Child:
         return None if process is None else process.returncode
 
     def ask_to_end(self, number: int = signal.SIGTERM) -> None:
-        """Asks it to end, by a signal except on Windows, and returns at once."""
+        """Sends the signal `number`, or on Windows ends standard input. Does not wait."""
         if self._process is not None and self.ended() is None:
-            if number == signal.SIGTERM:  # others only ask a profiler for its samples
+            if number == signal.SIGTERM:  # SIGINT only asks a profiler for its samples
                 self._asked_s = self._asked_s or time.monotonic()
             _ask_to_end(self._process, number)
 
     def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:
-        """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before the kill."""
+        """Asks the process to end unless `ask` is False, waits, then kills its tree. Returns whether it ended in time.
+
+        It waits for at most `patience_s` since the first request.
+        """
         if self._process is None or self.ended() is not None:
             return True
         self._asked_s = self._asked_s or time.monotonic()
@@ -161,7 +157,7 @@ class Child:
         return _end(self._process, patience_s=left_s, ask=ask)
 
     def stop(self, *, patience_s: float = PATIENCE_S) -> None:
-        """Ends the process tree and removes the directory. Can be repeated."""
+        """Ends the process with its tree, and removes the directory. Can be repeated."""
         try:
             self.end(patience_s=patience_s)
         finally:
@@ -181,31 +177,30 @@ def run(
     stdout: int | BinaryIO = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a tool to its end, and returns its output. Raises OSError and subprocess.TimeoutExpired.
+    """Runs a tool to its end, with `given` as its input. Raises OSError and subprocess.TimeoutExpired.
 
-    A tool that takes too long is killed with its descendants, such as Git's filters. A pipe is read until every
-    descendant that has it open has ended; a file is not.
+    A tool that takes longer is killed with its descendants, such as Git's filters. If its output is a pipe, this also
+    waits for all descendants that have the pipe open.
     """
-    invocation = Invocation(command=command, env=env, cwd=cwd)
-    with _start(invocation, stdout=stdout, stderr=stderr) as process:
+    with _start(Invocation(command=command, env=env, cwd=cwd), stdout=stdout, stderr=stderr) as process:
         try:
-            said, complaint = process.communicate(given, timeout=timeout_s)
+            output, errors = process.communicate(given, timeout=timeout_s)
         finally:
             _end(process)
-    return subprocess.CompletedProcess(command, process.returncode, said, complaint)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def process_tree(root: int) -> tuple[psutil.Process, ...]:
-    """Returns the process `root` and all its live descendants, itself first. Empty if the root has ended."""
+    """Returns the process `root` and its live descendants. Empty if the root has ended."""
     try:
-        process = psutil.Process(root)
-        return tuple(one for one in (process, *process.children(recursive=True)) if is_alive(one))
+        top = psutil.Process(root)
+        return tuple(filter(is_alive, (top, *top.children(recursive=True))))
     except psutil.Error:
         return ()
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it still runs: it isn't a zombie, and its number does not belong to a new process."""
+    """Returns False for a zombie, and if a new process has got the number."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -213,9 +208,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
-    """Starts a process in a session of its own: a terminal's Ctrl-C then reaches only pytest, which ends the process.
+    """Starts a process in a session of its own, so that a terminal's Ctrl-C reaches only pytest.
 
-    Its standard input ends with this process: that ends a server on Windows.
+    Its standard input ends with this process. On Windows, that ends a server.
     """
     return subprocess.Popen(
         invocation.command,
@@ -239,7 +234,7 @@ def _ask_to_end(process: Process, number: int = signal.SIGTERM) -> None:
 
 
 def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
-    """Waits for a process to end, then kills it and its descendants. Returns whether it ended in time."""
+    """Waits, then kills the process and its descendants. Returns whether it ended within `patience_s`."""
     if process.returncode is not None:
         return True
     tree, in_time = process_tree(process.pid), True
@@ -257,7 +252,7 @@ def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
         for one in remaining:
             with suppress(psutil.Error):
                 one.kill()
-        psutil.wait_procs(remaining, timeout=_KILL_WAIT_S)
+        psutil.wait_procs(remaining, timeout=5.0)
         process.wait()
     return in_time
 

@@ -1,4 +1,4 @@
-"""CPU time and peak memory of other processes, in microseconds and without psutil on Linux: generators call it."""
+"""Reads the CPU time and memory of other processes; on Linux without psutil, which load generators do not import."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import NamedTuple, Self, TypeVar
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
 MOST_FILES_LISTED = 1_000
-"""Before Linux 6.2 open files are counted by listing them. Beyond this limit the number stays unknown."""
+"""Before Linux 6.2, `open_files` has to list the files."""
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
-    """Restarts the measurement of peak memory in each process; returns whether that worked for all."""
+    """Lets the kernel forget each process's peak memory. Returns whether that worked for all."""
     found = True
     for pid in pids:
         try:
@@ -33,9 +33,9 @@ def reset_peak_rss(pids: Iterable[int]) -> bool:
 
 
 def peak_rss_bytes(pids: Iterable[int]) -> int | None:
-    """Returns the sum of each process's peak resident memory since the reset, or since its start.
+    """Returns the sum of each process's peak resident memory since the reset, outside of Linux their current memory.
 
-    Outside of Linux it is their current memory. None if one is unknown, as the sum would then be too small.
+    None if one is unknown.
     """
     sizes = [_peak_rss_bytes(pid) for pid in pids]
     known = [size for size in sizes if size is not None]
@@ -43,7 +43,7 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
 
 
 def io_stalled_ns() -> int | None:
-    """Returns how long anything on the machine has waited for storage so far. None on systems that do not report it."""
+    """Returns how long anything on the machine has waited for storage. None on systems that do not report it."""
     some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
     return int(some.rpartition(b"total=")[2]) * 1000 if some else None
 
@@ -56,7 +56,7 @@ def files_limit(pids: Sequence[int]) -> int | None:
 
 
 def open_files(directory: str) -> int | None:
-    """Returns how many files a directory such as `/proc/PID/fd` lists. None beyond `MOST_FILES_LISTED`."""
+    """Returns how many files a directory such as `/proc/PID/fd` has. None beyond the limit if it must list them."""
     try:
         if count := os.stat(directory).st_size:  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
             return count
@@ -71,25 +71,23 @@ def open_files(directory: str) -> int | None:
 
 
 class _Use(NamedTuple):
-    """CPU time so far, in ns."""
+    """A process's parent, and CPU time in ns."""
 
     parent: int
     own: int
     ended: int
-    """By children that have ended, and that this process waited for."""
+    """The time of children that have ended, if this process waited for them."""
 
 
 if sys.platform == "linux":
     _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
     _MOST_BYTES = 1 << 16
-    _CPUCLOCK_SCHED = 2
-    """From the kernel's posix-timers: this clock counts a process's scheduler time, user and system."""
 
     def cpu_time_ns(pid: int) -> int | None:
-        """Returns the process's CPU time; None if it has ended, or belongs to another user."""
+        """Returns the process's CPU time. None if it has ended, or belongs to another user."""
         try:
-            return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # clock_getcpuclockid(3) returns this number
+            return time.clock_gettime_ns((~pid << 3) | 2)  # the clock's number from clock_getcpuclockid(3)
         except OSError:
             return None
 
@@ -100,7 +98,7 @@ if sys.platform == "linux":
         return None  # a zombie has no memory left
 
     def process_use(pid: int) -> ProcessUse | None:
-        """Returns the process's figures without its threads' activity; None as in `cpu_time_ns`."""
+        """Returns the process's figures without its threads' activity. None as in `cpu_time_ns`."""
         cpu_ns, memory = cpu_time_ns(pid), read_start(f"/proc/{pid}/statm").split()
         try:
             # Two links and one for each thread. pathlib would cost more than the call.
@@ -109,9 +107,9 @@ if sys.platform == "linux":
             return None
         if cpu_ns is None or not memory:
             return None
-        # How long the main thread ran, and how long it waited for a core. Some kernels do not count that.
+        # The main thread's CPU time and wait for a core, which some kernels do not count.
         ran_ns, waited_ns, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
-        # Another user's process gives nothing.
+        # Empty for another user's process.
         storage = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
         about = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
         return ProcessUse(
@@ -128,7 +126,7 @@ if sys.platform == "linux":
         )
 
     def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
-        """Returns the processes and their descendants, each once, parents before children."""
+        """Returns the processes and their descendants, parents before children."""
         found = dict.fromkeys(roots)
         waiting = list(found)
         for pid in waiting:
@@ -156,7 +154,7 @@ else:
     _T = TypeVar("_T")
 
     def _told(pid: int, tell: Callable[[psutil.Process], _T]) -> _T | None:
-        """Returns psutil's answer about a process; None if it has ended, or belongs to another user."""
+        """Returns psutil's answer about a process. None if it has ended, or belongs to another user."""
         try:
             return tell(psutil.Process(pid))
         except psutil.Error:
@@ -205,55 +203,50 @@ else:
 
 # --- The CPU time of a whole process tree, with children that begin and end meanwhile
 
-_UNSEEN_NS = 30_000_000
-"""An uncounted process may have used so much: Linux reports ended children's time in steps of 10 ms, twice."""
-_MOST_READINGS = 5
-"""Until two agree: a child that ends between its own reading and its parent's counts twice."""
-
 
 class TreeCpu:
-    """Reads the CPU time of processes and their descendants; a reading takes some 30 µs for each process.
+    """Reads the CPU time of processes and their descendants. A reading takes some 30 µs for each process.
 
-    Whoever waits for a child gets its CPU time, so none is lost between two readings. Time is lost only if nobody
-    waits, as with an ignored SIGCHLD: `is_complete` is False from then on.
+    The kernel adds an ended child's CPU time to the parent that waits for the child. If nobody waits, as with an
+    ignored SIGCHLD, the time is lost.
     """
 
     def __init__(self, roots: Sequence[int]) -> None:
         self.roots = tuple(roots)
         self.is_complete = True
-        """Whether somebody has waited for every process that ended."""
+        """Whether no time was lost so far."""
         self.pids: tuple[int, ...] = ()
-        """From the last reading, the roots first."""
+        """The processes in the last reading, the roots first."""
         self.ended_ns = 0
         """CPU time of the processes that have ended since the first reading."""
         self.total_ns: int | None = None
+        """The last result of `spent_ns`."""
         self._last: dict[int, _Use] = {}
         self._kept_ns = 0
 
     def spent_ns(self) -> int | None:
-        """Returns the CPU time so far, to compare with a later one. None once some of it was lost."""
+        """Reads the CPU time; only differences between two results count. None once some time was lost."""
         found = self._read()
-        for _ in range(_MOST_READINGS if len(found) > len(self.roots) else 0):
+        # Until two readings agree: a child that ends between its own reading and its parent's counts twice.
+        for _ in range(5 if len(found) > len(self.roots) else 0):
             before, found = found, self._read()
             if all(use.ended == before[pid].ended for pid, use in found.items() if pid in before):
                 break
         self.pids = tuple(found)
-        # Finds who got the time of the processes that have ended.
         gone = [use for pid, use in self._last.items() if pid not in found or found[pid].own < use.own]
         taken_ns = sum(max(0, found[pid].ended - use.ended) for pid, use in self._last.items() if pid in found)
         missing_ns = sum(use.own + use.ended for use in gone) - taken_ns
         self.ended_ns += taken_ns
-        if missing_ns > _UNSEEN_NS * len(gone):
-            self.is_complete = False
-        elif gone and missing_ns > 0:
-            self._kept_ns += missing_ns
+        # Linux reports ended children's time in steps of 10 ms, twice. So up to 30 ms of each may only seem lost.
+        self.is_complete = self.is_complete and missing_ns <= 30_000_000 * len(gone)
+        self._kept_ns += max(0, missing_ns)
         self._last = found
         known = bool(found) and self.is_complete
         self.total_ns = self._kept_ns + sum(use.own + use.ended for use in found.values()) if known else None
         return self.total_ns
 
     def own_ns(self) -> dict[int, int]:
-        """Returns each process's CPU time in the last reading, without its children's."""
+        """Returns each process's CPU time in the last reading, without children's."""
         return {pid: use.own for pid, use in self._last.items()}
 
     def above(self, pids: Iterable[int]) -> frozenset[int]:
@@ -272,14 +265,13 @@ class TreeCpu:
         return {pid: found[pid] for pid in pids if pid in found}
 
 
-# --- The CPU time of processes over time, read by this process, for loads whose generators are on other machines
+# --- The CPU time of processes over time, for loads whose generators are on other machines
 
 _INTERVAL_S = 0.02
-"""For loads without a known end, such as a fixed number of requests."""
 
 
 class CpuSeries:
-    """Reads process trees' CPU time in its block, every 20 ms and at requested instants. Interpolates between."""
+    """Reads a process tree's CPU time in its `with` block, every 20 ms and at requested instants."""
 
     def __init__(self, roots: Sequence[int]) -> None:
         self._tree = TreeCpu(roots)
@@ -301,11 +293,11 @@ class CpuSeries:
         self._read()
 
     def read_at(self, instants_ns: Iterable[int]) -> None:
-        """Requests readings at these instants of the monotonic clock, in ascending order. Replaces earlier requests."""
+        """Requests readings at these ascending instants of the monotonic clock. Replaces earlier requests."""
         self._asked_ns = deque(instants_ns)
 
     def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
-        """Returns the CPU time between two instants of the monotonic clock. None if the readings lost some of it."""
+        """Returns the CPU time between two instants, interpolated. None if some of it was lost."""
         before, after = self._until(from_ns), self._until(to_ns)
         return None if before is None or after is None else max(0, round(after - before))
 
@@ -330,7 +322,6 @@ class CpuSeries:
             self._spent_ns.append(spent_ns)
 
     def _until(self, at_ns: int) -> float | None:
-        """Returns the CPU time from the first reading until an instant."""
         place = bisect_right(self._at_ns, at_ns)
         if not self._is_known or place == 0:
             return None

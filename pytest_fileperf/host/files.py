@@ -17,28 +17,22 @@ from pytest_fileperf.host.scratch import beside
 
 MAKE_ROOM = "Free some space in the temporary directory, or name another one with TMPDIR"
 _LEAST_FREE_BYTES = 64 << 10
-"""Programs write in pieces of this size, so less counts as a full disk."""
+"""Programs write in pieces of this size, so a disk with less is as good as full."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a file system without room, for anybody or for this user."""
 _READER_S = 10.0
 """How long a pipe may have no reader, or its reader may read nothing."""
-_PAUSE_S = 0.002
-"""Between two tries to open a pipe."""
 
 
 def put_text(path: Path, text: str) -> None:
-    r"""Writes the text in UTF-8, as `put_bytes` does.
-
-    Half of a surrogate pair, which UTF-8 lacks, becomes `\udc80`, as in JSON.
-    """
+    r"""Writes UTF-8 as `put_bytes` does. Half of a surrogate pair, which UTF-8 lacks, becomes `\udc80`."""
     put_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def put_bytes(path: Path, data: bytes) -> None:
-    """Writes to a temporary file beside `path`, then renames it; makes missing directories.
+    """Writes to a temporary file beside `path`, then renames it. Makes missing directories.
 
-    A link stays, and its target is replaced. A device, a pipe, and the file that is this process's own output are
-    written to directly. Raises OSError if that fails; an older file is then unchanged.
+    If `path` is a link, its target is replaced. It writes directly to a device, a pipe, and the file that is this
+    process's own output. Raises OSError, and then an older file is unchanged.
     """
     there = None
     with suppress(FileNotFoundError):
@@ -57,7 +51,7 @@ def put_bytes(path: Path, data: bytes) -> None:
             return
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A directory of our own, as only the owner could read mkstemp's file; open() honours the umask.
+    # A directory and open(), which honours the umask: only the owner could read a file from mkstemp.
     with beside(path.parent) as temporary:
         fresh = temporary / "new"
         with fresh.open("wb") as stream:
@@ -68,13 +62,13 @@ def put_bytes(path: Path, data: bytes) -> None:
 
 
 def not_started(what: str, error: OSError) -> str:
-    """Returns that a program cannot be started, why, and the remedy if the disk is full."""
+    """Returns the message for a program that cannot be started; `what` names the program."""
     advice = f". {MAKE_ROOM}" if error.errno in _FULL else ""
     return f"{what} cannot be started from {tempfile.gettempdir()}: {error}{advice}"
 
 
 def full_disk() -> str:
-    """Returns a sentence if the disk of the temporary or the working directory is full, or an empty text."""
+    """Returns a sentence if the disk of the temporary or the working directory is full, else an empty text."""
     for place, advice in ((Path(tempfile.gettempdir()), MAKE_ROOM), (Path.cwd(), "Free some space there")):
         with suppress(OSError):
             free_bytes = shutil.disk_usage(place).free
@@ -84,7 +78,7 @@ def full_disk() -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes the text as `put_text` does. Raises FilePerfError with path, reason and remedy."""
+    """Writes as `put_text` does, but raises FilePerfError."""
     try:
         put_text(path, text)
     except OSError as error:
@@ -93,7 +87,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
-    """Returns whether a descriptor leads to this file: a second one would overwrite the first one's output."""
+    """Returns whether the descriptor writes to this file: writing at a second one would overwrite its output."""
     try:
         return os.path.samestat(there, os.fstat(descriptor))
     except OSError:
@@ -101,7 +95,7 @@ def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
 
 
 def _opened(path: Path, *, waits: bool) -> int:
-    """Opens a pipe or a device; `waits` for a reader. Raises OSError."""
+    """Opens a device or a pipe. A pipe `waits` for a reader. Raises OSError."""
     until_s = time.monotonic() + _READER_S
     while True:
         try:
@@ -111,7 +105,7 @@ def _opened(path: Path, *, waits: bool) -> int:
                 raise
             if time.monotonic() > until_s:
                 raise _nobody_reads() from error
-        time.sleep(_PAUSE_S)
+        time.sleep(0.002)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Values for other processes, which may be unable to import the values' classes."""
+"""Pickles values for other processes, which may be unable to import the values' classes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import cloudpickle
 
-_NO_FILE = "<dynamic-code>"
-"""Since 3.1.3, cloudpickle gives this file name to all code."""
-
 
 @cache
 def pickler() -> type[cloudpickle.Pickler]:
-    """Returns cloudpickle's pickler, except that code keeps its file name, which failures and profiles show."""
+    """Returns cloudpickle's pickler, except that code keeps its file name, which failures and profiles show.
+
+    Since 3.1.3, cloudpickle replaces it by `<dynamic-code>`.
+    """
     import cloudpickle
 
     table = cloudpickle.Pickler.dispatch_table
 
     def reduced(code: CodeType) -> tuple[object, tuple[object, ...]]:
         make, given = table[CodeType](code)
-        return make, tuple(code.co_filename if one == _NO_FILE else one for one in given)
+        return make, tuple(code.co_filename if one == "<dynamic-code>" else one for one in given)
 
     return type("Pickler", (cloudpickle.Pickler,), {"dispatch_table": ChainMap({CodeType: reduced}, table)})
 

@@ -1,14 +1,13 @@
 """Profiles server processes from outside: one py-spy for each reads the process's memory as it runs.
 
 py-spy pauses a process at each sample, so that its stacks show one moment. At 200 samples a second an async server
-loses some 5 % of its requests. Its CPU time per request stays the same. But a pause wakes every thread: a server with a
-pool of 34 threads falls to a fifth. A process with many threads is therefore not paused. py-spy then reads one function
-after the other while they run. The innermost is right, but its callers may show a later moment.
+loses some 5 % of its requests. But a pause wakes every thread: a server with a pool of 34 threads falls to a fifth. A
+process with many threads is therefore not paused. Then the innermost function of a stack is right, but its callers may
+show a later moment.
 
 A sample contains the threads that run or wait for a core. If several compute, it includes threads that wait for
-Python's lock, and misses calls that are shorter than a pause. `by_lock` looks at the thread that has the lock, and
-pauses nothing. Four threads ran 0.2 ms of Python each: it saw 1.42 s of 1.47 s, paused samples one in 400. It does not
-see C code that releases the lock.
+Python's lock, and misses calls that are shorter than a pause. `by_lock` looks only at the thread that has the lock. It
+pauses nothing, but misses C code that releases the lock.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from pytest_fileperf.host.cpu import TreeCpu, cpu_time_ns
 from pytest_fileperf.host.sample import read_start
 
 RATE_HZ = 200
-"""Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
+"""Takes a fifth of the load generator's core. Two seconds of a busy worker give 400 samples."""
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused: each takes 0.3 ms to stop, and then has to rest again."""
 MOST_LOOKED_AT = 4
@@ -42,24 +41,20 @@ MOST_LOOKED_AT = 4
 LEAST_CHILD_NS = 50_000_000
 """A child with less CPU time has only started, such as the resource tracker of `multiprocessing`."""
 START_S = 15.0
-"""py-spy reads the interpreter's symbols first: half a second, or more on a busy machine."""
-CHILD_START_S = 1.0
-"""A child process that takes longer is left out. A worker takes as long, and starts at the same time."""
+"""py-spy reads the interpreter's symbols first, for half a second, or longer on a busy machine."""
 TAIL_S = 2.0
-"""Samples this much longer than requested, so that we end it, and not in the middle of the load."""
+"""How much longer than requested py-spy would sample, so that it never ends by itself under load."""
 END_S = 10.0
 LET_GO_S = 2.0
-"""For releasing a paused process after a request to end."""
-_POLL_S = 0.01
-_SAMPLING = "Sampling process"
+"""How long py-spy may take to resume a paused process and end."""
 CpuTime: TypeAlias = tuple[float, float]
-"""For a process's main thread, and for all its others, in seconds."""
+"""Of a process's main thread, and of all its others, in seconds."""
 _ERROR = "Error: "
-"""Begins the line with the problem. Causes and a backtrace follow."""
+"""Begins the line with the problem in py-spy's output. Causes and a backtrace follow."""
 
 
 def find_py_spy() -> str | None:
-    """Returns py-spy's path: beside the Python that runs the tests, else on PATH. None if py-spy isn't installed."""
+    """Returns py-spy's path: beside the Python that runs the tests, else on PATH. None if it isn't installed."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return shutil.which("py-spy", path=os.pathsep.join(places))
 
@@ -69,27 +64,27 @@ class Sampled:
     collapsed: tuple[str, ...]
     """For each process, lines of a stack and its sample count, as from `py-spy record --format raw --threads`."""
     cpu_s: tuple[CpuTime | None, ...]
-    """For each process, while it was sampled; None if unknown."""
+    """For each process, while it was sampled. None if unknown."""
     torn: bool
     """Whether a process was not paused: its stacks may mix several moments."""
     by_lock: bool = False
-    """Whether stacks of threads beside the main one come from `by_lock`, and so are torn."""
+    """Whether the stacks of threads besides the main one come from a profiler with `by_lock`, and so are torn."""
     unseen_share: float = 0.0
-    """The child processes' share of the CPU time whose functions no sample shows."""
+    """The share of the CPU time in child processes that were not sampled."""
     notes: tuple[str, ...] = ()
     """Why a process could not be sampled, one line for each such process."""
 
 
 class ProfilerUnavailableError(FilePerfError):
-    """No process can be sampled; the message says why, in one line."""
+    """No process can be sampled. The message says why, in one line."""
 
 
 class Profiler:
-    """Samples processes, and their working children, from the start to `stop`.
+    """Samples processes, and their working children, in its `with` block.
 
-    A context manager: leaving it ends every py-spy. Entering it and `stop` raise ProfilerUnavailableError if no process
-    can be sampled. It samples for at most `seconds` and a little longer, even if nobody ends it. Each stack begins with
-    its thread. `all_time` includes waiting threads; `by_lock` shows only the thread that has Python's lock.
+    The start of the block and `stop` raise ProfilerUnavailableError if no process can be sampled. `seconds` is the
+    longest time. Each stack begins with its thread. `all_time` includes waiting threads. `by_lock` shows only the
+    thread that has Python's lock.
     """
 
     def __init__(
@@ -123,7 +118,7 @@ class Profiler:
         self._end()
 
     def stop(self) -> Sampled:
-        """Ends the sampling and returns the samples. Call it once. Raises ProfilerUnavailableError."""
+        """Ends the sampling, and returns the samples. Call it once."""
         deadline_s = time.monotonic() + END_S
         cpu_s = {spy.pid: spy.cpu_s() for spy in self._spies}
         ended_ns = self._tree.spent_ns()
@@ -143,7 +138,7 @@ class Profiler:
         )
 
     def _unseen_share(self, seen: Sequence[int], ended_ns: int | None) -> float:
-        """Returns the share of the CPU time that went to processes which were not sampled."""
+        """Returns the share of the CPU time of processes that were not sampled."""
         if self._began_ns is None or ended_ns is None or ended_ns <= self._began_ns:
             return 0.0
         now_ns = self._tree.own_ns()
@@ -159,21 +154,21 @@ class Profiler:
             raise ProfilerUnavailableError("the server has no process to profile")
         if os.getpid() in self._pids:
             raise ProfilerUnavailableError("the app runs in the test process, together with the load")
-        # Waiting threads show what an event loop does: a resting child isn't part of that.
+        # `all_time` shows what event loops wait for: a resting child isn't part of that.
         children = () if self._all_time else self._working_children()
         for pid in (*self._pids, *children):
             self._spies.append(_Spy(pid, may_pause=not self._by_lock))
-        duration_s = math.ceil(self._seconds + TAIL_S)
         which = {"--idle": self._all_time, "--gil": self._by_lock}
-        options = ("--duration", str(duration_s), *(option for option, asked in which.items() if asked))
+        options = [option for option, asked in which.items() if asked]
+        options += ["--duration", str(math.ceil(self._seconds + TAIL_S))]
         for spy in self._spies:
             spy.start(program, options, self._cores)
         deadline_s = time.monotonic() + START_S
         workers, others = self._spies[: len(self._pids)], self._spies[len(self._pids) :]
         if not [spy for spy in workers if spy.has_begun(deadline_s)]:
             raise ProfilerUnavailableError(workers[0].problem)
-        deadline_s = time.monotonic() + CHILD_START_S
-        for spy in others:  # the time for the workers' own has begun
+        deadline_s = time.monotonic() + 1.0  # they started with the workers', and a child that takes longer is left out
+        for spy in others:
             spy.has_begun(deadline_s)
         for spy in self._spies:
             spy.cpu_before = _cpu_ns(spy.pid)
@@ -181,14 +176,14 @@ class Profiler:
         self._own_ns = self._tree.own_ns()
 
     def _working_children(self) -> list[int]:
-        """Returns the child processes with most CPU time, as many as the generator's core can profile."""
+        """Returns the child processes with most CPU time, as many as the load generator's core can profile."""
         self._tree.spent_ns()
         had_ns = self._tree.own_ns()
         children = [pid for pid in had_ns if pid not in self._pids and had_ns[pid] >= LEAST_CHILD_NS]
         return sorted(children, key=lambda pid: -had_ns[pid])[: max(0, MOST_LOOKED_AT - len(self._pids))]
 
     def _end(self) -> None:
-        """Ends every py-spy and removes its files. Can be repeated."""
+        """Ends every py-spy, and removes its files. Can be repeated."""
         for spy in self._spies:
             spy.ask_to_end()
         for spy in self._spies:
@@ -196,6 +191,8 @@ class Profiler:
 
 
 class _Spy:
+    """The py-spy of one process."""
+
     def __init__(self, pid: int, *, may_pause: bool) -> None:
         self.pid = pid
         self._child = Child("profile")
@@ -205,8 +202,9 @@ class _Spy:
         self.pauses = may_pause and threads <= MOST_PAUSED_THREADS
         self._output = self._child.directory / f"{pid}.raw"
         self.problem = ""
+        """Why the process cannot be sampled; empty if it can."""
         self.cpu_before: tuple[int, int] | None = None
-        """The CPU time of the process's main thread and of all, when the sampling began."""
+        """The result of `_cpu_ns` when the sampling began."""
 
     def start(self, program: str, options: Sequence[str], cores: frozenset[int] | None) -> None:
         how = ("--rate", str(RATE_HZ), "--threads", *options, *(() if self.pauses else ("--nonblocking",)))
@@ -221,25 +219,24 @@ class _Spy:
     def has_begun(self, deadline_s: float) -> bool:
         while not self.problem and time.monotonic() < deadline_s:
             ended = self._child.ended() is not None
-            # The whole log: the reason is its first line, and a Rust backtrace may follow.
-            said = (self._child.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
-            if _SAMPLING in said:
+            output = self._child.whole_log()
+            if "Sampling process" in output:
                 return True
             if ended:
-                self.problem = _reason(self.pid, said)
+                self.problem = _reason(self.pid, output)
                 return False
-            time.sleep(_POLL_S)
+            time.sleep(0.01)
         self.problem = self.problem or f"py-spy could not attach to process {self.pid} within {START_S:g} s"
         self.end()
         return False
 
     def ask_to_end(self) -> None:
-        """Asks it to write its samples. Windows has no such signal: py-spy ends there after its time."""
+        """Asks it to write its samples. On Windows, which has no such signal, py-spy ends after its `--duration`."""
         if os.name == "posix":
             self._child.ask_to_end(signal.SIGINT)
 
     def collected(self, deadline_s: float) -> str | None:
-        """Waits for its end and returns its samples; None if it could not sample."""
+        """Waits for the end of py-spy, and returns its samples. None if it could not sample."""
         if self.problem:
             return None
         self._child.ended(wait_s=max(0.0, deadline_s - time.monotonic()))
@@ -251,7 +248,7 @@ class _Spy:
             return None
 
     def cpu_s(self) -> CpuTime | None:
-        """Returns the CPU time since the sampling began; None if unknown."""
+        """Returns the CPU time since the sampling began. None if unknown."""
         before, after = self.cpu_before, _cpu_ns(self.pid)
         if before is None or after is None or after[1] <= before[1]:
             return None
@@ -259,7 +256,7 @@ class _Spy:
         return main_ns / 1e9, max(0, all_ns - main_ns) / 1e9
 
     def end(self) -> None:
-        """Ends the profiler's process, and lets a process that it stopped run on. Can be repeated."""
+        """Ends py-spy. If it had to be killed, resumes the process. Can be repeated."""
         if not self._child.end(patience_s=LET_GO_S if os.name == "posix" else 0, ask=False):
             let_run(self.pid)
 
@@ -269,19 +266,19 @@ class _Spy:
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:
-    """Returns the CPU time of a process's main thread and of all. None if it has ended, or without /proc."""
+    """Returns the CPU time of a process's main thread, and of all threads. None if it has ended, or without /proc."""
     of_main, all_ns = read_start(f"/proc/{pid}/task/{pid}/schedstat").split(), cpu_time_ns(pid)
     return (int(of_main[0]), all_ns) if of_main and all_ns is not None else None
 
 
 def let_run(pid: int) -> None:
-    """Resumes a process that py-spy paused, or was about to pause, when it was killed."""
+    """Resumes a process that a killed py-spy may have paused."""
     with suppress(psutil.Error):
         psutil.Process(pid).resume()
 
 
 def _reason(pid: int, said: str) -> str:
-    """Returns in one line why py-spy cannot look into a process, from its output."""
+    """Returns in one line why py-spy cannot look into a process, from py-spy's output."""
     words = said.lower()
     if "permission denied" in words or "operation not permitted" in words:
         scope = read_start("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
@@ -297,7 +294,7 @@ def _reason(pid: int, said: str) -> str:
 
 
 def permission_needed(scope: str, *, is_root: bool) -> str:
-    """Returns the obstacle and the remedy, for Linux's `ptrace_scope` (empty if the system has none)."""
+    """Returns the obstacle and the remedy. `scope` is Linux's `ptrace_scope`, empty if the system has none."""
     if sys.platform == "darwin":
         return ": macOS allows it only to root (sudo)"
     if scope == "3":

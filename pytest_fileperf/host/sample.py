@@ -1,4 +1,4 @@
-"""A server under load at one instant: its processes, the generator, the sockets between."""
+"""The state of a server under load at one instant: processes, threads, connections, cores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-# --- Reads Linux's /proc in three system calls for each file: pathlib would cost more than the calls
-
 
 def read_start(path: str, size_bytes: int = 4096) -> bytes:
-    """Returns a file's first bytes, or nothing if it cannot be read, as on systems without /proc."""
+    """Returns a file's first bytes; empty if it cannot be read, as without /proc. Much faster than pathlib."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -24,11 +22,8 @@ def read_start(path: str, size_bytes: int = 4096) -> bytes:
         os.close(file)
 
 
-# --- Types for one instant, and for the threads of a run
-
-
 class MainThread(StrEnum):
-    """State of a process's main thread at one instant; a Python web server's event loop runs on it."""
+    """The state of a process's main thread, which runs a Python web server's event loop."""
 
     IDLE = "idle"
     """Waits for work, as without load."""
@@ -42,47 +37,44 @@ class MainThread(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """One process at one instant. Fields are None on systems that do not report them."""
+    """A process at one instant. Times and bytes count from its start. None stands for unknown on this system."""
 
     pid: int
     cpu_ns: int
-    """So far, in all threads."""
     main_cpu_ns: int | None
+    """CPU time of the main thread."""
     waiting_ns: int | None
-    """Time so far in which its main thread could run but had no core (the scheduler's run-queue delay)."""
+    """How long the main thread could run but had no core (the scheduler's run-queue delay)."""
     rss_bytes: int
     threads: int
     files: int | None
     """Open files, including sockets."""
     written_bytes: int | None
+    """To storage."""
     read_bytes: int | None
-    """From and to storage, so far."""
+    """From storage."""
     page_faults: int | None = None
-    """Minor ones so far: the kernel gave it a page of memory without reading storage."""
+    """Minor ones: the kernel gave the process a page of memory without reading storage."""
     main: MainThread | None = None
     running_threads: int | None = None
-    """Threads on a core or waiting for one, including the main one."""
+    """Threads on a core or waiting for one, including the main thread."""
     busy_threads: int | None = None
-    """Threads besides the main one in the middle of work: computing, sleeping, waiting for an answer.
-
-    A pool's idle threads do not count.
-    """
+    """Threads besides the main one in the middle of work, not a pool's idle threads."""
     storage_threads: int = 0
-    """Busy threads that wait for storage; an estimate if there are many."""
+    """Busy threads that wait for storage. An estimate if there are many."""
     lock_threads: int = 0
     """Busy threads that wait for a lock, or for another thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketQueues:
-    """Counts connections between generator and server by where bytes wait: it shows which end has to act."""
+    """How many connections between generator and server have waiting bytes, which shows the end that has to act."""
 
     connections: int
-    """Open at both ends."""
     server_unread: int
-    """Bytes arrived that the server has not read."""
+    """The server has not read all arrived bytes."""
     server_unsent: int
-    """The server wrote bytes that the kernel has not sent."""
+    """The server's kernel has not sent all written bytes."""
     client_unread: int
     client_unsent: int
     under_way: int
@@ -91,62 +83,54 @@ class SocketQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTime:
+    """A core's time since the machine's start. Minus the server's CPU time, it shows the use by other processes."""
+
     core: int
     busy_ns: int
-    """For any process."""
     stolen_ns: int
-    """The virtual machine's host gave it to others, though this machine had work."""
+    """How long a virtual machine's host gave the core to others, though this machine had work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     at_ns: int
-    """Monotonic clock, which all processes of a machine share."""
+    """By the monotonic clock, which all processes of a machine share."""
     server: tuple[ProcessUse, ...]
     generators: tuple[ProcessUse, ...] = ()
     """Empty if the test process makes the load."""
     queues: SocketQueues | None = None
     """None if they were not read, as with very many connections."""
     io_stalled_ns: int | None = None
-    """Time so far in which anything on the machine waited for storage (pressure stall information)."""
+    """How long anything on the machine has waited for storage (pressure stall information)."""
     cores: tuple[CoreTime, ...] = ()
-    """Every core of the machine. Empty on systems that do not report them."""
+    """Every core of the machine. Empty outside of Linux."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadUse:
+    """A process's threads in a whole load."""
+
     pid: int
     threads: int
-    """At the end."""
+    """At the end of the load."""
     active: int
     """Threads besides the main one that ran at all."""
     pool: int | None = None
-    """Active threads that wait for work where the busy ones do: the thread pool's size so far.
-
-    None on systems that do not show threads.
-    """
-
-
-# --- How long each core was busy, for any process, and how long a virtual machine's host gave it to others
-#
-# Read before and after a load, this shows the other processes' use: all that the server didn't use. On Linux only.
-
-_MOST_BYTES = 1 << 18
-"""Enough for the lines of 2,000 cores, which come first."""
+    """Active threads that wait for work at the busy threads' place: the thread pool's size. None if unknown."""
 
 
 def core_times() -> tuple[CoreTime, ...]:
-    """Returns what each core did so far. Empty outside of Linux. Takes some 15 µs with few cores."""
-    text = read_start("/proc/stat", _MOST_BYTES)
+    """Returns every core's times. Empty outside of Linux. Takes some 15 µs with few cores."""
+    text = read_start("/proc/stat", 1 << 18)  # enough for 2,000 cores, which come first
     return parse_core_times(text, unit_ns=1_000_000_000 // os.sysconf("SC_CLK_TCK")) if text else ()
 
 
 def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
     """Returns the cores in a `/proc/stat`, whose numbers count `unit_ns` each.
 
-    Kernels differ in how they count interrupts. One that measures them leaves them out of every process's CPU time. One
-    that samples a core counts them for the interrupted process, and never sees hard interrupts. So they are busy time
-    here only if hard interrupts are 0. Busy time minus one process's CPU time then belongs to other processes.
+    A kernel that measures interrupts leaves them out of every process's CPU time. A kernel that samples the cores
+    counts them for the interrupted process, and sees no hard interrupts. So they are busy time only if hard interrupts
+    are 0. Busy time minus one process's CPU time then belongs to other processes.
     """
     cores = []
     for line in text.splitlines():
@@ -162,7 +146,7 @@ def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
 
 
 def cores_of(pids: Iterable[int]) -> frozenset[int]:
-    """Returns the cores on which any of these processes may run. Empty if one process's cores are unknown."""
+    """Returns the cores on which any of these processes may run. Empty if unknown for one of them."""
     if not hasattr(os, "sched_getaffinity"):
         return frozenset()
     try:

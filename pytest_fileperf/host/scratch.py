@@ -1,12 +1,11 @@
-"""Temporary directories for a test run. They are marked, and if a run is killed, the next run removes them.
+"""Temporary directories, which the next run removes if this run is killed; locks between processes.
 
-    TMPDIR/fileperf-2x9a/         one for each test process that needs any
-        .pytest-fileperf          the mark, which this process keeps locked
-        server-k31b/  base-p0qe/  one for each use
+    TMPDIR/fileperf-2x9a/         the marked directory, one for each test process that needs any
+        .pytest-fileperf          the mark, a file that this process keeps locked
+        server-k31b/  base-p0qe/  one directory for each use
 
-The test process removes the whole with its last use, or as it exits, even after Ctrl-C. If programs still run below a
-supervisor, the supervisor removes it once the test process is gone. Without a supervisor the next run does so: if
-nobody keeps the lock, nobody needs the directory.
+The test process removes the marked directory after its last use, or as it exits, even after Ctrl-C. If the test process
+is killed, a supervisor removes it (see `host.supervisor`). Else the next run does, because nobody locks the mark.
 """
 
 from __future__ import annotations
@@ -35,29 +34,30 @@ else:
     import fcntl
 
 
-_PAUSE_S = 0.002
-"""Between two tries. Short, so that a waiting process gets the lock beside one that stores a lot."""
-_HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
-"""Errors if somebody else has the lock. After others, the file system has no locks."""
+_LOCKED = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
+"""Errors if another process has locked the file. After any other error, the file system has no locks."""
 
 
 @contextmanager
 def locked(path: Path, *, within_s: float) -> Iterator[None]:
-    """Locks this file, which is made and stays. Raises TimeoutError if others keep it for longer, and OSError."""
+    """Locks a file within the block, and makes it if it is missing. Raises OSError.
+
+    Raises TimeoutError if another process keeps the lock for longer than `within_s`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         until_s = time.monotonic() + within_s
         while not take(file.fileno()):
             if time.monotonic() > until_s:
                 raise TimeoutError(errno.ETIMEDOUT, f"another process has locked {path} for {within_s:g} s")
-            time.sleep(_PAUSE_S)
+            time.sleep(0.002)  # short, to get the lock beside a process that takes it again and again
         yield
 
 
 def take(descriptor: int, *, without_locks: bool = True) -> bool:
-    """Locks a file until it is closed; returns False if somebody else has the lock.
+    """Locks an open file until it is closed. Returns False if another process has locked it.
 
-    Returns `without_locks` on file systems that have no locks.
+    Returns `without_locks` if the file system has no locks.
     """
     try:
         if sys.platform == "win32":
@@ -65,33 +65,31 @@ def take(descriptor: int, *, without_locks: bool = True) -> bool:
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return without_locks and error.errno not in _HELD
+        return without_locks and error.errno not in _LOCKED
     return True
 
 
 # --- Marked directories, and programs below a supervisor that removes them
 
 IS_SUPERVISED = os.name == "posix"
-"""Whether programs run below a supervisor."""
+"""Whether programs run below a `supervisor`."""
 _PREFIX = "fileperf-"
 _BESIDE = ".fileperf-"
 _RANDOM = re.compile(r"-[a-z0-9_]{8}$")
-"""`tempfile` adds this to a prefix."""
-_UNMARKED_S = 600.0
-"""A directory without a mark is left alone for so long: its run may be about to mark it."""
 _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
-class _Top:
-    """A marked directory whose lock this process keeps. Making it raises OSError."""
+class _Marked:
+    """A marked directory, whose mark this process has locked."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
+        """Makes the directory. Raises OSError."""
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         mark = None
         try:
             self._mark = mark = (self.path / supervisor.MARK).open("xb")
             take(mark.fileno())
-            mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
+            mark.write(_CONTENT)  # only now: without this text another run leaves the directory alone
             mark.flush()
         except BaseException:  # even Ctrl-C
             if mark is not None:
@@ -101,7 +99,6 @@ class _Top:
             raise
 
     def is_empty(self) -> bool:
-        """Returns whether it contains nothing but the mark, or was removed."""
         try:
             return os.listdir(self.path) == [supervisor.MARK]  # noqa: PTH208 # names
         except OSError:
@@ -112,13 +109,13 @@ class _Top:
         remove_directory(self.path)
 
 
-_tops: dict[tuple[int, str], _Top] = {}
+_tops: dict[tuple[int, str], _Marked] = {}
 """By process and TMPDIR: a fork makes its own."""
 _guard = threading.Lock()
 
 
 def make(use: str) -> Path:
-    """Returns a new directory whose name begins with its use, to `remove` later. Raises OSError."""
+    """Makes a directory whose name begins with `use`. Whoever calls this calls `remove` later. Raises OSError."""
     temporary = tempfile.gettempdir()
     key = (os.getpid(), temporary)
     with _guard:
@@ -130,12 +127,12 @@ def make(use: str) -> Path:
             atexit.unregister(_remove_all)  # once is enough
             atexit.register(_remove_all)
             _sweep(Path(temporary).resolve(), _PREFIX)
-            top = _tops[key] = _Top(Path(temporary).resolve(), _PREFIX)
+            top = _tops[key] = _Marked(Path(temporary).resolve(), _PREFIX)
         return Path(tempfile.mkdtemp(prefix=f"{use}-", dir=top.path))
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory from `make`, and with the last one the marked directory around it. Can be repeated."""
+    """Removes a directory from `make`, and the marked directory if this was its last one. Can be repeated."""
     remove_directory(directory)
     with _guard:
         for key, top in list(_tops.items()):
@@ -145,8 +142,8 @@ def remove(directory: Path) -> None:
 
 
 def supervising(directory: Path) -> tuple[str, str]:
-    """Returns the supervisor's first arguments: this process, and the marked directory around one from `make`."""
-    assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not for a while"
+    """Returns the arguments of `supervisor.supervise`, for a program that uses a directory from `make`."""
+    assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not from `make`"
     return str(os.getpid()), str(directory.parent)
 
 
@@ -158,24 +155,22 @@ def supervised(
     cores: frozenset[int] | None = None,
     stabilise: bool = False,
 ) -> tuple[str, ...]:
-    """Returns the command below our supervisor, which ends it when this process is gone. Windows has no supervisor.
+    """Returns the command that runs `command` below a supervisor. On Windows it is `command` itself.
 
-    The supervisor removes the directory, which `make` has made, with all others of this process. The command keeps to
-    its cores, and has fixed addresses if it is stabilised. With `program`, its path, the first word is only a name.
+    When this process is gone, the supervisor ends the program, and removes all directories from `make`. `directory` is
+    one of them. `stabilise` switches address randomisation off. `program` is a path, if the first word is only a name.
     """
     if not IS_SUPERVISED:
         return tuple(command)
-    listed = ",".join(map(str, sorted(cores))) if cores else "-"
-    addresses = "FIX" if stabilise else "KEEP"
-    above = (sys.executable, "-I", "-S", supervisor.__file__, *supervising(directory), listed, addresses)
-    return (*above, program or command[0], *command)
+    how = (",".join(map(str, sorted(cores))) if cores else "-", "FIX" if stabilise else "KEEP", program or command[0])
+    return (sys.executable, "-I", "-S", supervisor.__file__, *supervising(directory), *how, *command)
 
 
 @contextmanager
 def beside(parent: Path) -> Iterator[Path]:
-    """Gives a new directory in this one, on the same file system, until the block ends. Raises OSError."""
+    """Makes a directory in `parent`, thus on its file system, until the block ends. Raises OSError."""
     _sweep(parent, _BESIDE)
-    top = _Top(parent, _BESIDE)
+    top = _Marked(parent, _BESIDE)
     try:
         yield top.path
     finally:
@@ -183,7 +178,6 @@ def beside(parent: Path) -> Iterator[Path]:
 
 
 def remove_directory(directory: Path) -> None:
-    """Removes a directory with all its content, even read-only files."""
     for parent, directories, files in os.walk(directory):
         for name in (".", *directories, *(files if os.name == "nt" else ())):
             path = Path(parent, name)
@@ -194,7 +188,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def _remove_all() -> None:
-    """Removes the rest at the end of this process: Ctrl-C can come before anybody knows the directory."""
+    """Removes the directories that are left as this process exits: Ctrl-C may come before `make` returns."""
     for key, top in list(_tops.items()):
         with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):
@@ -202,12 +196,12 @@ def _remove_all() -> None:
             for path in top.path.iterdir():
                 if path.name != supervisor.MARK:
                     remove_directory(path)
-            if top.is_empty():  # otherwise a program still writes: the mark stays, by which the next run finds it
+            if top.is_empty():  # else a program still writes. The next run finds the directory by its mark
                 top.discard()
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Removes directories that this user's killed runs have left. Skips a directory that cannot be removed."""
+    """Removes the directories that this user's killed runs have left behind."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(prefix):
@@ -218,13 +212,13 @@ def _sweep(parent: Path, prefix: str) -> None:
 def _remove_left_over(path: Path, about: os.stat_result) -> None:
     if hasattr(os, "getuid") and about.st_uid != os.getuid():
         return
-    is_old = time.time() - about.st_mtime > _UNMARKED_S
+    is_old = time.time() - about.st_mtime > 600  # seconds. A younger one may be about to get its mark
     try:
         with (path / supervisor.MARK).open("r+b") as mark:
             content = mark.read()
             if content not in (_CONTENT, b""):
                 return
-            # One without content may be about to be locked. A test of the lock takes it for a moment.
+            # A mark without content may be about to be locked, and a try would take the lock for a moment.
             if (content or is_old) and not take(mark.fileno(), without_locks=False):
                 return
     except FileNotFoundError:
@@ -236,7 +230,7 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
             path.rmdir()  # fails unless it is empty
         return
     supervisors = _supervisors(path)
-    for pid in supervisors:  # a stopped supervisor then continues, and ends its programs
+    for pid in supervisors:  # a stopped one continues, and then ends its programs
         with suppress(OSError):
             os.killpg(os.getpgid(pid), signal.SIGCONT)
     if not supervisors:
@@ -244,7 +238,7 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
 
 
 def _supervisors(path: Path) -> list[int]:
-    """Returns the process ids of any installation's supervisors that have this directory among their arguments."""
+    """Returns the process ids of supervisors that remove this directory, from any installation of this package."""
     if not IS_SUPERVISED:
         return []
     import psutil

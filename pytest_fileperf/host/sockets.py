@@ -1,9 +1,4 @@
-"""Where bytes wait on a server's loopback connections: the kernel reports both ends for one port.
-
-Linux's socket diagnostics (see sock_diag(7)) answer for one port's connections, but /proc/net/tcp lists every
-connection of the machine. They also tell unsent bytes from bytes that only wait for an acknowledgement, for up to 40
-ms.
-"""
+"""Finds the processes that listen on a port, and the bytes that wait on its loopback connections."""
 
 from __future__ import annotations
 
@@ -17,16 +12,13 @@ import psutil
 from pytest_fileperf.host.sample import SocketQueues
 from pytest_fileperf.units import is_loopback
 
-# --- Which processes listen on a port of this machine
-
 Endpoint: TypeAlias = tuple[str, int]
 """Address and port."""
-
-_ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may show, nothing is bound here
+_ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # texts that a listener may show, nothing is bound here
 
 
 def listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the topmost processes that listen there. Empty if only an administrator may know."""
+    """Returns the processes that listen there. Empty if only an administrator may know."""
     try:
         hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         found = psutil.net_connections(kind="tcp")
@@ -51,7 +43,7 @@ def having_unix_socket(path: str) -> tuple[int, ...]:
 
 
 def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | None:
-    """Returns where the processes listen. None if the system refuses to say so for one of them."""
+    """Returns where the processes listen. None if the system refuses to say it for one of them."""
     endpoints: set[Endpoint] = set()
     for process in processes:
         try:
@@ -69,7 +61,7 @@ def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
 
 
 def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
-    """Returns the supervisor of a worker that inherited its listening socket: psutil names only one of the two."""
+    """Returns the outermost parent that shares the process's listening socket. psutil names any one of them."""
     try:
         parent = psutil.Process(pid).parent()
         found = parent.net_connections(kind="tcp") if parent is not None else []
@@ -79,12 +71,15 @@ def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
     return _topmost(parent.pid, addresses) if parent is not None and shares else pid
 
 
-# --- How many bytes wait on the connections to a port, at both ends
+# --- Bytes that wait on the connections to a port, at both ends
+#
+# From Linux's socket diagnostics (see sock_diag(7)). /proc/net/tcp lists every connection of the machine, and mixes
+# unsent bytes with sent ones that only wait for an acknowledgement.
 
 MOST_CONNECTIONS = 1_000
 """With more, the queues are not read: each connection costs 5 to 10 microseconds."""
 _SOCK_DIAG = 4
-"""NETLINK_SOCK_DIAG; all numbers come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
+"""This and the other numbers come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
 _BY_FAMILY = 20
 _ERROR, _DONE = 2, 3
 _REQUEST_DUMP = 0x301
@@ -98,18 +93,16 @@ _UNREAD = struct.Struct("=I")
 _MESSAGE_BYTES = 72
 _PORTS_AT, _UNREAD_AT, _NOTSENT_AT = 4, 56, 144
 """Offsets in a message, and in its tcp_info (which has it since Linux 4.6)."""
-_RECEIVE_BYTES = 1 << 16
-_PATIENCE_S = 0.2
 
 
 def read_queues(port: int) -> SocketQueues | None:
-    """Returns the queues of connections to a local port. None outside of Linux, and with very many connections."""
-    # By the client's port: how many bytes are unread and unsent at this end.
+    """Returns the queues of connections to a local port. None outside of Linux, and beyond `MOST_CONNECTIONS`."""
+    # By the client's port: the unread and unsent bytes at this end.
     server: dict[int, tuple[int, int]] = {}
     client: dict[int, tuple[int, int]] = {}
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as diag:
-            diag.settimeout(_PATIENCE_S)
+            diag.settimeout(0.2)
             for family in (socket.AF_INET, socket.AF_INET6):
                 for ends, is_server in ((server, True), (client, False)):
                     local, remote = (port, 0) if is_server else (0, port)
@@ -118,7 +111,7 @@ def read_queues(port: int) -> SocketQueues | None:
                         if len(ends) > MOST_CONNECTIONS:
                             return None
                 if server.keys() & client.keys():
-                    break  # a question costs 0.2 ms, as the kernel goes through all connections
+                    break  # a question takes 0.2 ms, as the kernel goes through all connections
     except (AttributeError, OSError):  # other systems have no such sockets
         return None
     pairs = [(*server[port], *client[port]) for port in server.keys() & client.keys()]
@@ -136,12 +129,12 @@ def read_queues(port: int) -> SocketQueues | None:
 
 
 def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yields for each connection its own port, the other end's, and bytes unread and unsent. Port 0 means any."""
+    """Yields each connection's own port, the other end's port, and the unread and unsent bytes. Port 0 means any."""
     body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
     body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
     diag.send(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
     while True:
-        block = diag.recv(_RECEIVE_BYTES)
+        block = diag.recv(1 << 16)
         start = 0
         while start < len(block):
             length, kind, *_ = _HEAD.unpack_from(block, start)
@@ -157,7 +150,7 @@ def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Itera
 
 
 def _unsent(block: bytes, start: int, end: int) -> int:
-    """Returns how many bytes wait to be sent, from the attributes in this part. 0 if the kernel leaves it out."""
+    """Returns the unsent bytes from the attributes in this part of a message. 0 if the kernel does not report them."""
     while start < end:
         length, kind = _ATTRIBUTE.unpack_from(block, start)
         if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:

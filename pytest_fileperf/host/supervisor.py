@@ -1,15 +1,14 @@
-"""Runs a program below a process that does not let it outlive the test run: servers, generators, builds, profilers.
+"""Runs a program below a process that does not let the program outlive the test run.
 
 Run as a script by `python -I -S`, on POSIX only: `supervisor.py OWNER DIRECTORY CORES KEEP|FIX PROGRAM NAME ARGUMENT…`.
-OWNER is the test run's process. DIRECTORY is removed when OWNER is gone. CORES is a list like `0,2` or `-`. FIX
+OWNER is the test run's process id. DIRECTORY is removed when OWNER is gone. CORES is a list like `0,2` or `-`. FIX
 switches address randomisation off. NAME is the program's name for itself (`argv[0]`).
 
     test run ── supervisor ── program ── whatever it starts
 
-The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It ends all descendants when the program ends
-or the test run is gone. On Linux that includes detached and stopped processes, even if one keeps Python's lock. No
-thread within the program could do that. Steps that a container forbids are left out; a server reports its real
-settings.
+The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It kills all descendants when the program
+ends or the test run is gone. On Linux that includes detached and stopped processes, which no thread within the program
+could do. It leaves out steps that a container forbids.
 """
 
 from __future__ import annotations
@@ -27,24 +26,19 @@ if TYPE_CHECKING:
 ADDR_NO_RANDOMIZE = 0x0040000
 """From <sys/personality.h>."""
 MARK = ".pytest-fileperf"
-"""The file that marks a directory as ours."""
+"""The file in each temporary directory by which a later run knows that this package made it."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = 2**64 - 1
 """From <sys/prctl.h>."""
-_SIGKILL = 9
 _STANDARD_INPUT = 0
-_GRACE_S = 3.0
-"""How long a program may take to end after the test run is gone."""
-_KILLED_S = 5.0
-_POLL_S = 0.05
 _CANNOT_EXECUTE = 126
-"""The shells' exit code for it."""
+"""The shells' exit code for a program that cannot be executed."""
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the program below this process, which ends as it does; does not return."""
+    """Runs the program below this process. Does not return: this process ends as the program does."""
     owner, directory, cores, addresses, program, *words = arguments
     supervise(int(owner), directory)
     try:
@@ -67,7 +61,10 @@ def main(arguments: list[str]) -> None:
 
 
 def supervise(owner: int, directory: str) -> None:
-    """Forks before any thread starts: this process becomes the supervisor, and the call returns in its child."""
+    """Forks: this process becomes the supervisor, and the call returns in its child. Call it before any thread starts.
+
+    The supervisor ends with the process `owner`, and removes `directory` then.
+    """
     if os.name != "posix":
         return
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the program become our children, and not init's
@@ -82,9 +79,9 @@ def supervise(owner: int, directory: str) -> None:
         ended = _wait(child, owner)
         if ended is None:
             _send(child, signal.SIGTERM)
-            deadline_s = time.monotonic() + _GRACE_S
+            deadline_s = time.monotonic() + 3.0
             while _collect(child) is None and time.monotonic() < deadline_s:
-                time.sleep(_POLL_S)
+                time.sleep(0.05)
         _kill_children()
         if ended is not None and os.getppid() == owner:
             _end_like(ended)
@@ -95,12 +92,12 @@ def supervise(owner: int, directory: str) -> None:
 
 
 def die_with_parent() -> bool:
-    """Lets the system kill this process when the thread that started it ends. Returns whether it can, as on Linux."""
-    return _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    """Lets the system kill this process when the thread that started it ends. Returns False except on Linux."""
+    return _prctl(_PR_SET_PDEATHSIG, 9)  # SIGKILL, which Windows doesn't name
 
 
 def _fix_addresses() -> None:
-    """Switches address randomisation off for the next program that this process executes, if that is allowed."""
+    """Switches off address randomisation for the program that this process executes next, if that is allowed."""
     try:
         import ctypes
 
@@ -114,12 +111,12 @@ def _fix_addresses() -> None:
 
 
 def allow_profilers() -> None:
-    """Lets the user's profilers in, despite Yama's ptrace_scope=1. Each worker calls it: children do not inherit it."""
+    """Lets the user's profilers in, despite Yama's ptrace_scope=1. Each worker must call it for itself."""
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
 
 
 def _remove(directory: str) -> None:
-    """Removes a marked directory. The mark goes last, as nobody would remove an unmarked rest."""
+    """Removes a marked directory. The mark goes last, as no later run removes an unmarked directory with files."""
     import pathlib
     import shutil
 
@@ -137,7 +134,7 @@ def _remove(directory: str) -> None:
 
 
 def _wait(child: int, owner: int) -> int | None:
-    """Returns the program's wait status once it has ended. None if the test run is gone before."""
+    """Waits until `child` has ended, and returns its wait status. None if the process `owner` is gone before."""
     wakeup, wake = os.pipe()  # the number of each of these signals can be read there
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -171,7 +168,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _collect(child: int) -> int | None:
-    """Collects ended child processes. Returns the wait status of `child`, or None if it has not ended."""
+    """Collects ended child processes. Returns the wait status of `child`. None if it still runs."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -182,13 +179,13 @@ def _collect(child: int) -> int | None:
 
 
 def _kill_children() -> None:
-    """Kills every process below this one, on Linux: when one ends, its children become ours."""
-    deadline_s = time.monotonic() + _KILLED_S
+    """Kills every process below this one, on Linux only. When a process ends, its children become this one's."""
+    deadline_s = time.monotonic() + 5.0
     while (children := _children()) and time.monotonic() < deadline_s:
         for child in children:
-            _send(child, _SIGKILL)
+            _send(child, signal.SIGKILL)
         _collect(0)
-        time.sleep(_POLL_S / 10)
+        time.sleep(0.005)
 
 
 def _children() -> list[int]:
@@ -212,7 +209,7 @@ def _end_like(status: int) -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
-    """Returns whether Linux's prctl succeeded. Other systems do not have it."""
+    """Calls Linux's prctl(2). Returns False if it fails, or on other systems."""
     try:
         import ctypes
 
@@ -222,16 +219,13 @@ def _prctl(option: int, value: int) -> bool:
 
 
 # --- Ends a server process from within when its starter is gone, for systems without a supervisor
-#
-# Nobody ever writes to the pipe on standard input. It ends when no process has its other end open.
-
-
-_FOLLOWER_GRACE_S = 5.0
-"""How long such a process may take to end after SIGTERM."""
 
 
 def follow_starter(directory: str) -> None:
-    """Ends this process, and removes the directory, when standard input ends. On Windows only. Empties the input."""
+    """On Windows, ends this process and removes the directory when the process that started it is gone.
+
+    Standard input is a pipe to which nobody writes: it ends when no process has its other end open.
+    """
     if os.name == "posix":
         return
     import shutil
@@ -248,7 +242,7 @@ def follow_starter(directory: str) -> None:
 
 
 def follow_supervisor() -> None:
-    """Ends this worker when uvicorn's or gunicorn's own supervisor, which started it, is gone."""
+    """Ends this worker when uvicorn's or gunicorn's main process, which started it, is gone."""
     import multiprocessing
 
     supervisor = None if die_with_parent() else multiprocessing.parent_process()
@@ -263,12 +257,12 @@ def _end_after(wait: Callable[[], None]) -> None:
         wait()
         if os.name == "posix":
             os.killpg(os.getpgrp(), signal.SIGTERM)
-            time.sleep(_FOLLOWER_GRACE_S)
-            os.killpg(os.getpgrp(), signal.SIGKILL)
         else:
             signal.raise_signal(signal.SIGTERM)
-            time.sleep(_FOLLOWER_GRACE_S)
-            os._exit(1)
+        time.sleep(5.0)
+        if os.name == "posix":
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        os._exit(1)
 
     threading.Thread(target=follow, name="fileperf orphan guard", daemon=True).start()
 

@@ -1,9 +1,8 @@
-"""What another process's threads do: are they in the middle of work, or do they wait for it? On Linux only.
+"""Finds out whether another process's threads are in the middle of work or wait for work. On Linux only.
 
-`/proc/PID/task/TID/syscall` shows in which system call a thread waits, and how deep its stack is there. A thread
-without work waits at a place of its own, in its event loop or at its pool's queue. Once the load is over, it stands
-there. At any other place it was in the middle of work, such as a query or a lock. This needs no
-knowledge of languages and pools, and does not count threads that always wait.
+`/proc/PID/task/TID/syscall` shows a thread's place: the system call in which it waits, and how deep its stack is. Once
+the load is over, each thread waits for work, in its event loop or at its pool's queue. A thread at another place was in
+the middle of work, such as a query or a lock. This works for any language and pool.
 """
 
 from __future__ import annotations
@@ -18,40 +17,34 @@ from typing import Any, TypeAlias
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
 MOST_THREADS = 128
-"""With more, only the main thread is judged: each costs 2 µs a time, and an open file."""
-_STATES_EACH_TIME = 8
-"""Threads whose state is read in one observation. Over several, they show which share waits for storage."""
-_PAGE = 0xFFF
-"""Stacks begin at page boundaries. So threads that wait in the same code are at the same place of their page."""
-
+"""With more, only the main thread is judged: each costs 2 µs in an observation, and an open file."""
 _Place: TypeAlias = tuple[int, int]
-"""Number of the system call (-1: a wait outside of one, such as a page fault) and stack pointer."""
+"""The system call's number (-1 for a wait outside of one, such as a page fault), and the stack pointer."""
 RUNNING: _Place = (-2, 0)
 """On a core, or waiting for one."""
-
-
 Observation: TypeAlias = tuple[tuple[_Place | None, ...], Mapping[int, bool]]
-"""Places of threads, the main one first (None: ended, or unreadable), and which wait for storage, by index."""
+"""Each thread's place, the main one's first, None if it ended or is unreadable. Then whether some wait for storage."""
 
 
 class ThreadWatch:
-    """The threads of one process: `observe` under load, `rest` once after it, then `judged` for each observation."""
+    """One process's threads. Call `observe` under load, `rest` once after it, then `judged` for each observation."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._files: dict[int, int] = {}
-        """By thread, in the order of discovery; reading an open file costs a quarter of opening it. -1: closed."""
+        """Each thread's open file, -1 once closed, in the order of discovery."""
         self._before: dict[int, int] = {}
         """How often each thread had been on a core before its first observation."""
         self._known: dict[_Place, _Place] = {}
-        """Every place once: a long watch keeps many references to few of them."""
+        """Every place once, for less memory."""
         self._idle: tuple[_Place | None, ...] = ()
+        """Where each thread waits for work. None if unknown."""
         self._worked: set[int] = set()
-        """Indexes of threads that an observation found in the middle of work."""
+        """Indexes of threads that `judged` found in the middle of work."""
         self._complete = True
 
     def observe(self) -> Observation:
-        """Returns the threads' places. Empty if the process has ended, or outside of Linux."""
+        """Has no places if the process has ended, or outside of Linux."""
         first = not self._files
         for thread in _threads_of(self._pid):
             if thread in self._files:
@@ -61,24 +54,24 @@ class ThreadWatch:
                 break
             self._files[thread] = self._open(thread)
             self._before[thread] = _times_on_core(self._pid, thread) if first else 0
-        # States first: a call that waits for the disk again and again has often ended when its place is read.
+        # States first: calls that wait for the disk have often ended when their place is read.
         states = self._states()
         return tuple(self._place(thread, file) for thread, file in self._files.items()), states
 
     def rest(self) -> bool:
-        """Notes the places after the load, where threads wait for work. Returns False if some still run."""
+        """Notes the places at which threads wait for work. Returns False if some still run."""
         places, _ = self.observe()
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places
 
     def judged(self, use: ProcessUse, seen: Observation) -> ProcessUse:
-        """Returns the process with its threads' activity, if it is known where they wait for work."""
+        """Returns `use` with its threads' activity, as far as the places at which they wait for work are known."""
         places, states = seen
         if not places or not self._idle:
             return use
         found: dict[str, Any] = {"main": self._main(places[0], stalled=states.get(0, False))}
         if self._complete:
-            # It is unknown where a later thread waits for work.
+            # An observation has fewer places than `_idle` if threads began later.
             both = enumerate(zip(places, self._idle, strict=False))
             busy = {index: (place, idle) for index, (place, idle) in both if index and place and idle and place != idle}
             self._worked.update(busy)
@@ -93,11 +86,11 @@ class ThreadWatch:
         return replace(use, **found)
 
     def active(self) -> int:
-        """Returns how many threads, besides the main one, ran at all since their discovery."""
+        """Returns how many threads besides the main one ran at all."""
         return len(self._active())
 
     def pool(self) -> int | None:
-        """Returns how many active threads wait for work at the busy ones' place. None if the place is unknown."""
+        """Returns how many active threads wait for work where the busy ones do. None if unknown."""
         if not self._idle or not self._complete:
             return None
         pools = {self._pool_of(index) for index in self._worked} - {None}
@@ -136,11 +129,11 @@ class ThreadWatch:
         self._files[thread] = -1
 
     def _states(self) -> Mapping[int, bool]:
-        """Returns, for the main thread and some others, whether they wait for storage, which no signal interrupts."""
+        """Returns for the main thread and up to 8 others whether they wait for storage, which no signal interrupts."""
         threads = list(self._files)
         if not threads:
             return {}
-        some = (0, *random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_EACH_TIME)))
+        some = (0, *random.sample(range(1, len(threads)), min(len(threads) - 1, 8)))
         stats = {index: read_start(f"/proc/{self._pid}/task/{threads[index]}/stat") for index in some}
         return {index: stat.rpartition(b")")[2].split()[:1] == [b"D"] for index, stat in stats.items()}
 
@@ -152,7 +145,7 @@ class ThreadWatch:
             return MainThread.STORAGE
         if place == RUNNING:
             return MainThread.RUNNING
-        # An event loop waits at several depths, and nothing else waits in its system call.
+        # An event loop waits at several depths, and only event loops wait in its system call.
         return MainThread.IDLE if place[0] == idle[0] else MainThread.BLOCKED
 
     def _active(self) -> list[int]:
@@ -163,13 +156,14 @@ class ThreadWatch:
         ]
 
     def _pool_of(self, index: int) -> _Place | None:
-        """Returns a value that is equal for threads that wait for work in the same code."""
+        """Returns a value that is equal for threads that wait for work in the same code. None if unknown."""
         place = self._idle[index] if index < len(self._idle) else None
-        return None if place is None else (place[0], place[1] & _PAGE)
+        # Stacks begin at page boundaries.
+        return None if place is None else (place[0], place[1] & 0xFFF)
 
 
 def _threads_of(pid: int) -> list[int]:
-    """Returns the threads, the main one first, without the calling one. Empty on systems without /proc."""
+    """Returns the threads, the main one first, without the calling one. Empty without /proc."""
     try:
         threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
     except OSError:
@@ -178,6 +172,6 @@ def _threads_of(pid: int) -> list[int]:
 
 
 def _times_on_core(pid: int, thread: int) -> int:
-    """Returns how often the thread got a core; 0 if it has ended."""
+    """Returns 0 if the thread has ended."""
     fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
     return int(fields[2]) if len(fields) == 3 else 0

@@ -1,10 +1,11 @@
-"""Samples a server under load: its processes, the generator, the sockets between. `measure.limiting` judges them."""
+"""Takes samples of a server under load, in a thread of this process. `measure` judges them."""
 
 from __future__ import annotations
 
 import random
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic_ns, sleep, thread_time_ns
 from typing import Self, TypeVar
@@ -14,25 +15,23 @@ from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse, core_time
 from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
-# --- Open files, threads and memory of processes over time, read twenty times a second
-#
-# It reads less than a `Watch`, and so costs a thousandth of a core.
-
-_INTERVAL_S = 0.05
-_MOST_SAMPLES = 4_000
-"""With more, this and `Watch` drop every other sample, and sample half as often from then on."""
+MOST_SAMPLES = 2_000
+"""With more, every other sample is dropped, and samples are half as frequent from then on."""
 
 
 class Footprint:
-    """Samples the processes from the `with` to the end of its block."""
+    """Reads processes' open files, threads and memory in its `with` block, twenty times a second.
+
+    It reads less than a `Watch`, and so costs a thousandth of a core.
+    """
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self.samples: list[Sample] = []
         """With `server` and `cores` only."""
         self.peaks: list[tuple[int, int]] = []
-        """Instants on the monotonic clock, and the sum of the processes' memory peaks so far, in bytes."""
+        """Instants on the monotonic clock, and the sum of the processes' peak memory so far, in bytes."""
         self._pids = pids
-        self._interval_s = _INTERVAL_S
+        self._interval_s = 0.05
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf footprint", daemon=True)
 
@@ -49,7 +48,7 @@ class Footprint:
     def _main(self) -> None:
         while not self._over.wait(self._interval_s):
             self._look()
-            if len(self.samples) >= _MOST_SAMPLES:
+            if len(self.samples) >= 2 * MOST_SAMPLES:
                 del self.samples[1::2]
                 del self.peaks[1::2]
                 self._interval_s *= 2
@@ -63,30 +62,20 @@ class Footprint:
             self.samples.append(Sample(at_ns=at_ns, server=uses, cores=core_times()))
 
 
-# --- A server under load, some times a second: its processes, their threads and its connections
-
-MOST_SAMPLES = 2_000
-_JITTER = 0.2
-"""The share by which intervals vary, so that samples do not follow a server's own rhythm."""
-_QUEUES_SHARE = 0.002
 PIDS_SHARE = 0.0005
-"""Shares of a core that may go into reading sockets, and into searching for new processes."""
-_SETTLE_S = 0.02
-"""After the load, the server's threads have so long to return results, write logs, close connections."""
-_RESTS = 3
-"""How often to repeat that if they still work."""
+"""The share of a core that may go into searching for new processes."""
 _Found = TypeVar("_Found")
 
 
 class _Ration:
-    """Limits a costly action to a share of a core. A pause in proportion to its duration follows each time."""
+    """Limits a costly action to a share of a core, by a pause after each time."""
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._next_ns = 0
 
     def do(self, work: Callable[[], _Found]) -> _Found | None:
-        """Returns the work's result, or None if it isn't due yet."""
+        """Returns the result of `work`, or None during a pause."""
         if monotonic_ns() < self._next_ns:
             return None
         began_ns = thread_time_ns()
@@ -97,10 +86,10 @@ class _Ration:
 
 
 class Watch:
-    """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are complete.
+    """Samples a server's processes, threads and connections in its `with` block, some times a second.
 
-    `pids` gives the server's processes, and `generators` the load generators, once they have started. `port` is the
-    server's local one, or None without sockets. An error ends the watch, not the load: the samples so far remain.
+    `pids` gives the server's processes, and `generators` the load generators', empty before they start. `port` is the
+    server's, or None without sockets. An error ends the watch, not the load: the samples so far remain.
     """
 
     def __init__(
@@ -113,8 +102,7 @@ class Watch:
     ) -> None:
         self.samples: tuple[Sample, ...] = ()
         self.thread_pools: tuple[ThreadUse, ...] = ()
-        """For the server's processes that were there at the end."""
-        self.failure: Exception | None = None
+        """One for each process of the last sample."""
         self._find_pids = pids
         self._port = port
         self._find_generators = generators
@@ -122,9 +110,9 @@ class Watch:
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]] = []
-        """Samples without the server's processes, and these with their threads' places."""
+        """Samples that lack the server's processes, and these processes with their threads' places."""
         self._pids_ration = _Ration(PIDS_SHARE)
-        self._queues_ration = _Ration(_QUEUES_SHARE)
+        self._queues_ration = _Ration(0.002)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf watch", daemon=True)
 
@@ -137,17 +125,14 @@ class Watch:
         self._thread.join()
 
     def _main(self) -> None:
-        try:
+        with suppress(Exception):  # even from `pids`: a run is worth more than its samples
             self._watch()
-            for _ in range(_RESTS):  # all of them must rest to show where they wait for work
-                sleep(_SETTLE_S)
-                resting = [threads.rest() for threads in self._threads.values()]
+            for _ in range(3):  # threads may still return results, write logs, close connections
+                sleep(0.02)
+                resting = [threads.rest() for threads in self._threads.values()]  # every one must be asked
                 if all(resting):
                     break
-        except Exception as error:  # even one from `pids`: a run is worth more than its samples
-            self.failure = error
-        finally:
-            self._conclude()
+        self._conclude()
 
     def _watch(self) -> None:
         """Takes samples until the block is over, and one more."""
@@ -159,7 +144,8 @@ class Watch:
             if len(self._moments) >= MOST_SAMPLES:
                 del self._moments[1::2]
                 self._interval_s *= 2
-            self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
+            # Varies, so that samples do not follow a server's own rhythm.
+            self._over.wait(self._interval_s * random.uniform(0.8, 1.2))  # noqa: S311 # no secret
 
     def _moment(self) -> tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]:
         if (found := self._pids_ration.do(self._find_pids)) is not None:
@@ -180,17 +166,16 @@ class Watch:
         return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
 
     def _conclude(self) -> None:
-        """Makes the samples at the end, when it is known which threads were busy."""
+        """Makes the samples, once it is known where threads wait for work."""
         self.samples = tuple(
             sample(server=tuple(self._threads[use.pid].judged(use, seen) for use, seen in server))
             for sample, server in self._moments
         )
         self._moments.clear()
-        last = {process.pid: process for process in self.samples[-1].server} if self.samples else {}
+        last = [(use, self._threads[use.pid]) for use in self.samples[-1].server] if self.samples else []
         self.thread_pools = tuple(
-            ThreadUse(pid=pid, threads=process.threads, active=threads.active(), pool=threads.pool())
-            for pid, process in last.items()
-            if (threads := self._threads.get(pid)) is not None
+            ThreadUse(pid=use.pid, threads=use.threads, active=threads.active(), pool=threads.pool())
+            for use, threads in last
         )
         for threads in self._threads.values():
             threads.close()

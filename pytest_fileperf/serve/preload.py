@@ -214,7 +214,7 @@ class Preloads:
             spare.close()
             return None, held
         self._given.append(spare)
-        return spare.process.given() if spare.ask_to_serve(run_directory, env) else None, held
+        return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, held
 
     def _imported(self, key: str) -> _Preload | str:
         """Returns an app's process after its import, or why it isn't forked."""

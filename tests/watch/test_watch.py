@@ -124,7 +124,6 @@ def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:
     assert len(counted.watch.samples[0].server) == 1
     assert counted.watch.samples[-1].server == ()
     assert counted.watch.thread_pools == ()
-    assert counted.watch.failure is None
 
 
 def test_a_process_may_appear(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +145,6 @@ def test_nothing_that_goes_wrong_reaches_the_block(process: Scripted) -> None:
     with Watch(pids=pids, port=None, interval_s=OFTEN_S) as failed:
         pass
 
-    assert isinstance(failed.failure, LookupError)
     assert failed.samples == ()
     assert failed.thread_pools == ()
 
