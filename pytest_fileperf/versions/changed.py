@@ -4,7 +4,7 @@
     reached    these, and each module that a reached file names: it may be imported later, or by new code
 
 A file names a module if it contains every word of the module's dotted name. The first word must be in an import or a
-text. It compares words, not syntax, so that too many files count rather than too few.
+text. Words are compared, not syntax, so that too many files count rather than too few.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ from pathlib import Path, PurePosixPath
 
 _WORD = re.compile(r"\w+")
 _FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
-"""Imports, texts, paths and commands: places for a directory, or for the first word of a module's name.
+"""Imports, texts, paths and commands, in which the first word of a module's name or a directory must be.
 
-Elsewhere a word such as `app`, the name of many packages, is mostly something else: `app = FastAPI()`, `"main:app"`.
+Elsewhere a word such as `app` mostly isn't the package of this name: `app = FastAPI()`, `"main:app"`.
 """
 _MODULES = (".py", ".pyd", ".so")
 _FINDERS = frozenset(("__import__", "import_module", "iter_modules", "walk_packages"))
-"""A file with one of them may import unnamed modules, but only from its outermost package."""
+"""A file with one of these words may import unnamed modules, but only from its outermost package."""
 _UNNAMED = re.compile(r"(?:^|/)(?:\.env[^/]*|gunicorn\.conf\.py|(?:site|user)customize\.py)\Z")
-"""Files that Python and servers read although nobody names them."""
-_LONGEST_BYTES = 1 << 20
-"""Larger files are data, which names no modules."""
+"""Files that Python and servers read although no file names them."""
 
 
 class Change:
     """The files in which the new code differs from a commit."""
 
     def __init__(self, begun: str, changed: Mapping[str, str], paths: Iterable[str], top: Path) -> None:
-        """Takes the commit, the changed paths with Git's letter for each (`A`: new), and all paths of the new code.
+        """Takes a commit, the paths that changed since with Git's letters (`A` for new), and all the new code's paths.
 
-        Paths start at the top of the repository, with `/`. The top contains no links.
+        Paths are relative to the repository's top, with `/`. The path of the top contains no links.
         """
         self.begun, self.top = begun, top
         self._changed = dict(sorted(changed.items()))
@@ -57,7 +55,7 @@ class Change:
     def _touching(self, loaded: frozenset[str], of_test: frozenset[str]) -> Iterator[str]:
         known = loaded | of_test
         yield from (path for path in self._changed if path in known or _UNNAMED.search(path))
-        # A settings file names the app for tests that do not name one: they load it.
+        # A settings file of pytest reaches nothing: the server has loaded the app that it names.
         sources = loaded | {path for path in of_test if path.endswith(_MODULES)}
         reached = self._reached(sources) if self._changed else set()
         directories = {_directory(path) for path in loaded if path.endswith(_MODULES)}
@@ -72,7 +70,10 @@ class Change:
                 yield path
 
     def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
-        """Returns whether a reached file names this one, or a directory above it. At the top the suffix is enough."""
+        """Returns whether a reached file names this one, or a directory above it.
+
+        For a file at the top beside loaded modules its suffix is enough, as in `"*.html"`.
+        """
         *above, name = path.split("/")
         is_beside = not above and "" in directories
         of_name = set(_WORD.findall(PurePosixPath(name).suffix if is_beside else name))
@@ -90,7 +91,7 @@ class Change:
 
     def _reached(self, known: Collection[str]) -> set[str]:
         """Returns the known files, and all files that they name, directly or not."""
-        # Python imports modules from the known ones' directories, and from `sys.path`.
+        # Python imports modules from the known files' directories, and from `sys.path`.
         entries = (Path(entry).resolve() for entry in sys.path)
         roots = {entry.relative_to(self.top).as_posix() for entry in entries if entry.is_relative_to(self.top)}
         roots = {"" if root == "." else root for root in roots} | {self._root_of(path) for path in known}
@@ -131,11 +132,11 @@ class Change:
         return directory
 
     def _words_of(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns a file's words, and all that may begin a name. Empty for directories, large and missing files."""
+        """Returns a file's words, and the words that `_FIRST` finds. Empty for directories, data and missing files."""
         if path not in self._words:
             text, file = "", self.top / path
             with suppress(OSError):
-                if file.is_file() and file.stat().st_size <= _LONGEST_BYTES:
+                if file.is_file() and file.stat().st_size <= 1 << 20:  # larger files are data
                     text = file.read_text("utf-8", "replace")
             first = "\n".join(_FIRST.findall(text)) if path.endswith(_MODULES) else text
             self._words[path] = frozenset(_WORD.findall(text)), frozenset(_WORD.findall(first))

@@ -1,7 +1,4 @@
-"""The old code of a comparison: a text names a commit, a directory, a server or an interpreter.
-
-`parse_against` decides which before any start-up, and `Checkout` puts a commit's files where they can run.
-"""
+"""Finds the old code of a comparison: a commit, a directory, a server's URL or an interpreter."""
 
 from __future__ import annotations
 
@@ -27,15 +24,18 @@ from pytest_fileperf.versions.tree import CodeTree
 
 _PYTHON = "python:"
 _OLDEST = (3, 11)
-"""This package's oldest Python: it also runs the servers of the other interpreter."""
+"""This package's oldest Python: another interpreter must run this package."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
 """Even old Pythons understand it."""
 _PATIENCE_S = 30.0
-"""For an interpreter, to report its version."""
+"""How long an interpreter may take to report its version."""
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
-    """Parses `python:INTERPRETER`, a URL, a directory from `cwd` on, or a commit. Raises PlanError if there is none."""
+    """Parses `python:INTERPRETER`, a URL, a directory from `cwd` on, or a commit. Raises PlanError if it doesn't exist.
+
+    `option` is the command line's, for messages.
+    """
     text = text.strip()
     try:
         if not text:
@@ -54,14 +54,14 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
 
 
 class Checkout:
-    """Gives a `CodeTree` whose files exist until the block ends, even a commit's. End all its servers in the block.
+    """Writes a commit's files for its `with` block, and gives the `CodeTree` with them. Servers must end in the block.
 
-    The user's index, files, branches, stash and worktrees stay as they are. It isn't a generator, whose end a fork
-    would run when it collects its parent's objects.
+    The user's index, files, branches, stash and worktrees stay as they are. It isn't a generator, because a fork that
+    collects its parent's objects would run a generator's end.
     """
 
     def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:
-        """Takes the test run's directory, to find the repository of a commit."""
+        """Finds a commit's repository by `rootdir`, the test run's directory."""
         self._code_tree, self._rootdir = code_tree, rootdir
         self._directory: Path | None = None
 
@@ -109,7 +109,7 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> CodeTree:
 
 
 def _usable_repository(directory: Path) -> Repository | None:
-    """Returns the directory's repository; None if it cannot be used."""
+    """Returns the directory's repository. None if it has none, or if Git refuses it."""
     try:
         return find_repository(directory)
     except PlanError:
@@ -135,15 +135,15 @@ def _no_directory(directory: Path) -> str:
 
 
 def _commit(repository: Repository, text: str) -> str | None:
-    """Returns the full hash of the commit that the text names; None if it names none."""
-    if text.startswith(("-", "^")):  # an option, and "not this one"
+    """Returns the full hash of the commit that the text names, if any."""
+    if text.startswith(("-", "^")):  # Git takes these for options and exclusions
         return None
     named = repository.answers("rev-parse", "--verify", text)
     return None if named is None else repository.answers("rev-parse", "--verify", f"{named}^{{commit}}")
 
 
 def _why_no_commit(repository: Repository, text: str) -> str:
-    """Returns why Git knows no commit of this name, and how to get one."""
+    """Returns why Git knows no commit of this name, and a remedy."""
     if not repository.has_commits():
         return f"the Git repository {repository.top} has no commit yet. Commit the version to compare with"
     kind = None if text.startswith(("-", "^")) else repository.answers("cat-file", "-t", text)
@@ -157,12 +157,12 @@ def _why_no_commit(repository: Repository, text: str) -> str:
         return f"{problem}. Did you mean {' or '.join(near)}?"
     fetch = _fetch(repository, text)
     return (
-        f"{problem}. {fetch}or is it misspelt?" if fetch else (f"{problem}. Is it misspelt, or older than the history?")
+        f"{problem}. {fetch}or is it misspelt?" if fetch else f"{problem}. Is it misspelt, or older than the history?"
     )
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches a ref, with a comma before the next advice; empty if nothing can fetch it."""
+    """Returns the command that fetches a ref, and a comma. Empty if no command can fetch it."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -202,7 +202,7 @@ def _interpreter(name: str, cwd: Path) -> CodeTree:
 
 
 def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
-    """Returns an interpreter's major and minor version, and its environment's directory."""
+    """Returns the interpreter's major and minor version, and the directory of its environment. Raises PlanError."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
     try:
         done = run(command, env=code_tree.env(os.environ, given={}), timeout_s=_PATIENCE_S)
@@ -215,14 +215,14 @@ def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
         raise PlanError(f"{python} does not work as a Python interpreter ({error}). Give another one") from error
 
 
-# --- The commit that is checked out, for stored baselines and reports. The keys are pytest-benchmark's
+# --- The commit that is checked out, for stored baselines and reports
 
 
 def commit_info(directory: Path) -> dict[str, object] | None:
-    """Returns Git's facts about a directory's code; None without a commit.
+    """Returns the commit's facts with pytest-benchmark's keys. None without a commit.
 
     `id` is the full hash, `time` and `author_time` are ISO 8601, and `branch` is a name or `(detached head)`. `dirty`
-    tells whether tracked files have changed since.
+    is True if tracked files have changed since.
     """
     repository = _usable_repository(directory)
     shown = None if repository is None else repository.answers("show", "-s", "--format=%H%n%cI%n%aI", "HEAD")
@@ -240,7 +240,7 @@ def commit_info(directory: Path) -> dict[str, object] | None:
 
 
 def project_name(directory: Path) -> str:
-    """Returns the name of the remote repository, or else the directory's."""
+    """Returns the name of the remote repository, else of the directory."""
     repository = _usable_repository(directory)
     remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
     # A URL's host may follow a login, and its path may precede a token.
@@ -252,9 +252,6 @@ def project_name(directory: Path) -> str:
 # --- Whether two trees need the same packages, and which packages differ between two environments
 
 _SHOWN = 8
-_IMPORTED = re.compile(r"\w+(\.py|\.so)?")
-"""A directory or file at the top of site-packages that can be imported."""
-
 _FILES = (
     "pyproject.toml", "requirements*.txt", "setup.cfg", "setup.py",
     "uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock",
@@ -262,7 +259,7 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each file at the top of both trees that names different dependencies."""
+    """Returns a sentence for each file with different dependencies at the top of two trees."""
     return tuple(
         f"{name} differs between the versions, but both run with the packages installed here. To compare "
         "dependencies, use --fileperf-against=python:…"
@@ -279,10 +276,9 @@ def environment_notes(python: Path) -> tuple[str, ...]:
 
 
 def changed_packages(python: Path) -> dict[str, str]:
-    """Returns `name old → new` for packages whose version in an interpreter's environment differs from this one's.
+    """Returns `name old → new` for packages that have another version in the environment of the interpreter `python`.
 
-    The keys are the files and directories that they are imported from. Empty for an environment with another version of
-    Python.
+    The keys are the files and directories that Python imports them from. Empty if its Python has another version.
     """
     there = packages_of(python.parent.parent)
     if not there.is_dir():
@@ -294,7 +290,8 @@ def changed_packages(python: Path) -> dict[str, str]:
         was, now = old.get(name), new.get(name, "").partition(" ")[0]
         if was and now and was != now and name != "pytest-fileperf":  # the copy here serves both old and new code
             tops = {file.parts[0] for file in distribution.files or () if file.parts}
-            changed |= dict.fromkeys(sorted(top for top in tops if _IMPORTED.fullmatch(top)), f"{name} {was} → {now}")
+            imported = sorted(top for top in tops if re.fullmatch(r"\w+(\.py|\.so)?", top))
+            changed |= dict.fromkeys(imported, f"{name} {was} → {now}")
     return changed
 
 
@@ -306,7 +303,7 @@ def _differs(path: Path, other: Path) -> bool:
 
 
 def _content(path: Path) -> object:
-    """Returns the part of a file that has to be equal: its bytes, or certain tables of a pyproject.toml."""
+    """Returns a file's bytes, or only the tables about dependencies of a pyproject.toml."""
     content = path.read_bytes()
     if path.name != "pyproject.toml":
         return content

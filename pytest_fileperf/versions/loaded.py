@@ -1,4 +1,4 @@
-"""Files that a server loaded but no Git tree contains: ignored files, code elsewhere, installed copies."""
+"""Compares the files that a server loaded with its Git tree, which lacks ignored files and code elsewhere."""
 
 from __future__ import annotations
 
@@ -19,36 +19,33 @@ from typing import TypeAlias
 from pytest_fileperf.versions.tree import CodeTree, import_directory, is_installed, is_of_the_interpreter
 
 Digests: TypeAlias = Mapping[str, str]
-"""Digests of files by their names, from the tree's top on, or from the directory that Python imports them from."""
-_DIGITS = 8
-"""Enough to see a change, and too few to guess a file's secrets."""
+"""By name: relative to the tree's top, or else `…/` and relative to the directory from which Python imports it."""
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|whl|zip)[/\\])?", re.DOTALL)
 _OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
-"""Builds write these files anew for each commit. They contain no running code."""
-_NO_CODE = frozenset((".git", "node_modules", "__pycache__"))
+"""Builds write these files anew for each commit, and they contain only the version."""
 _HEADER = struct.Struct("<4sIII")
-"""In a compiled file: magic number, flags, then its source's time in seconds and size in bytes."""
+"""A compiled file's header: magic number, flags, then its source's time in seconds and size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFiles:
     modules: tuple[str, ...] = ()
-    """Its modules' files, without the interpreter's. For a command: its directory, program and named files."""
+    """The files of its modules, without the interpreter's. For a command: its directory, program and named files."""
     installed: tuple[str, ...] = ()
-    """Files of installed packages. For the old code's command: files that hide code of the tree."""
+    """Files of installed packages. For a command, only files that hide code of the old code's tree."""
     read: tuple[str, ...] = ()
-    """Others that it read while its app was imported and started."""
+    """Other files that the server read while its app was imported and started."""
     is_known: bool = False
-    """Whether these are all; nobody knows that for a command."""
+    """Whether these are all files. Always False for a command."""
 
     def has(self, path: Path) -> bool:
         return path.resolve() in {Path(file).resolve() for file in (*self.modules, *self.read)}
 
 
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
-    """Returns the loaded files that are not in a Git tree: all modules, and data below the top.
+    """Returns the loaded files that are not in a Git tree with these `paths`.
 
-    `paths` are the tree's, from its top on. Installed files count if the tree has one of that name.
+    Data only counts below the tree's top, and installed files only if the tree has one of that name.
     """
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found, modules = {}, set(loaded.modules)
@@ -60,7 +57,7 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
         if top is not None:
             name = real.relative_to(top).as_posix()
             above = (directory.as_posix() for directory in PurePosixPath(name).parents)
-            # For a repository within, a tree has only the name.
+            # A tree contains only the name of a repository within.
             is_known = top == tops[0] and (name in paths or any(directory in paths for directory in above))
         else:
             name, is_known = f"…/{_from_import(real).as_posix()}", file not in modules
@@ -77,14 +74,14 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
 
 
 def changed_beside(stored: Digests, top: Path) -> str:
-    """Returns a file from `loaded_beside` below the top that has changed since; empty for none."""
+    """Returns a changed one of the files from `loaded_beside`, as far as they are below the top; empty for none."""
     return next((name for name, digest in stored.items() if _digest_of(top / name) != digest), "")
 
 
 def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
-    """Returns the loaded files that are in a Git tree with these paths, from the top on, sorted.
+    """Returns the loaded files that are in a Git tree with these paths, relative to the top, sorted.
 
-    For files in a repository within, it returns only that repository's name, as the tree does.
+    Of files in a repository within, it returns only that repository's name.
     """
     real = (Path(file).resolve() for file in (*loaded.modules, *loaded.read))
     inner = [PurePosixPath(one.relative_to(top).as_posix()) for one in real if one.is_relative_to(top) and is_code(one)]
@@ -93,7 +90,7 @@ def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tup
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
-    """Returns the modules that the old code loaded from the tree here, from its top on, as Git ignores them."""
+    """Returns the modules that the old code loaded from the new code's tree, relative to its top, sorted."""
     if tree.here is None or tree.there is None:
         return ()
     here = tree.here.resolve()
@@ -107,9 +104,9 @@ def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
 
 
 def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
-    """Returns an installed file that both versions loaded instead of their trees' code, which differs; empty for none.
+    """Returns an installed file that hides different code of both trees; empty for none.
 
-    It is a copy of the project if one of its package's files equals a tree's, byte for byte.
+    Both versions then run the installed copy of the project. A package is a copy if one of its files equals a tree's.
     """
     if tree.here is None or tree.there is None:
         return ""
@@ -137,12 +134,12 @@ def differ(file: str, tree: CodeTree) -> bool:
 
 
 def is_among_packages(path: Path) -> bool:
-    """Returns whether a path is in a directory of installed packages, for any Python, or is that directory."""
+    """Returns whether a path is, or is in, the directory of any Python's installed packages."""
     return _PACKAGES.match(f"{path}{os.sep}") is not None
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a source with an outdated compiled file, and that file: Python trusts equal seconds and size."""
+    """Returns a source with an outdated compiled file, and that file. Python trusts equal seconds and sizes."""
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
             source = Path(file)
@@ -166,11 +163,11 @@ def _is_stale(source: Path, compiled: Path) -> bool:
 
 
 def _digest_of(path: Path) -> str:
-    return hashlib.sha256(_bytes(path) or b"").hexdigest()[:_DIGITS]
+    return hashlib.sha256(_bytes(path) or b"").hexdigest()[:8]  # too short to guess a file's secrets from it
 
 
 def _bytes(path: Path) -> bytes | None:
-    """Returns the bytes of a file, even from an archive of modules; None if it cannot be read."""
+    """Reads a file, even in an archive of modules. None if it cannot be read."""
     with suppress(OSError):
         return path.read_bytes()
     if (archive := _archive_of(path)) is not None:
@@ -180,12 +177,12 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def is_code(path: str | Path) -> bool:
-    """Returns whether a file of this name can matter. A build's note of the version cannot."""
+    """Returns False for a file in which a build only notes the version."""
     return _OF_BUILDS.fullmatch(Path(path).name) is None
 
 
 def _from_import(path: Path) -> Path:
-    """Returns the path relative to the directory, or archive, that Python imports its package from."""
+    """Returns the path relative to the directory or archive from which Python imports it."""
     return path.relative_to(_archive_of(path) or import_directory(path.parent))
 
 
@@ -194,8 +191,8 @@ def _archive_of(path: Path) -> Path | None:
 
 
 def _directories_with(top: Path, names: Collection[str]) -> Iterator[Path]:
-    """Yields a tree's directories that contain something with one of these names."""
+    """Yields the directories below `top` that contain something with one of these names."""
     for directory, inner, files in os.walk(top):
-        inner[:] = [name for name in inner if name not in _NO_CODE]
+        inner[:] = [name for name in inner if name not in (".git", "node_modules", "__pycache__")]
         if any(name in names for name in (*inner, *files)):
             yield Path(directory)

@@ -1,7 +1,7 @@
-"""Installed packages, and interpreters that have exactly the versions from another day.
+"""Lists installed packages, and makes interpreters that have exactly such a list from another day.
 
-The user's cache keeps these interpreters, a virtual environment for each list of packages. A new one is built in a
-temporary directory beside the others, then renamed. So several runs can build it at once.
+The user's cache keeps a virtual environment for each list. A new one is built in a temporary directory beside the
+others, then renamed. So several runs can build it at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host.child import run
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
-# --- Makes a virtual environment by uv or pip, which read their own settings: indexes, certificates, files
+# --- Makes a virtual environment by uv or pip, which read their own settings, such as indexes
 
 _TIMEOUT_S = 300.0
 """Some packages are built from source, and some networks are slow."""
@@ -43,9 +43,9 @@ _FOR_UV = (
     ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
     ("PIP_NO_INDEX", "UV_NO_INDEX"),
 )
-"""pip's variables, and uv's equivalents. uv does not read pip's, so it gets their values if it has none."""
+"""pip's variables, and the equivalents that uv gets if it has none."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
-"""One setting's old and new name. A company's certificates are in the system's store, and not in uv's."""
+"""One setting's old and new name. A company's certificates are not in uv's own store."""
 _UNREACHABLE = re.compile(
     r"error sending request|tcp connect error|connection broken|network was disabled|name resolution|dns error"
     r"|newconnectionerror|ssl: certificate|invalid peer certificate|timed out",
@@ -57,11 +57,11 @@ _NAMED = (
     r"(?<![\w.-]){name}(==|-|@| ){version}(?![\w-])",
     r"\b(for|build|because|simple)[ /]['`]?{name}(?![\w-])",
 )
-"""How these tools name a package: with its version, or alone. Some names are words, such as `build`."""
+"""How uv and pip name a package: with its version, or after certain words, as some names are words (`build`)."""
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Returns the name by PEP 503 (`typing-extensions`), and the version; empty texts for unknown ones."""
+    """Returns the name by PEP 503 (`typing-extensions`), and the version; empty texts if unknown."""
     # `distribution.metadata` also parses long descriptions, which takes 0.2 s for a hundred packages.
     text = next(filter(None, map(distribution.read_text, ("METADATA", "PKG-INFO", ""))), "")
     found = {"name": "", "version": ""}
@@ -81,9 +81,9 @@ def packages_of(environment: Path) -> Path:
 
 
 def install(packages: Mapping[str, str], environment: Path) -> None:
-    """Makes the virtual environment, whose directory must not exist, with these versions and this process's Python.
+    """Makes a virtual environment with exactly these versions, at a path that must not exist.
 
-    It installs nothing else: the list must contain all dependencies. Raises PlanError in one sentence if no tool can.
+    It has this process's Python, and no dependencies beyond the list. Raises PlanError in one sentence.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
     problem = PlanError("an environment needs uv or pip. Install one of them")
@@ -106,7 +106,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
 
 
 def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
-    """Returns uv's or pip's complaint as one sentence, with the package's name if it is known."""
+    """Returns a sentence from uv's or pip's output. It names the package if that is known."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
@@ -128,7 +128,6 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
 
 
 def env_for_tools(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns uv's and pip's environment variables, from the test run's."""
     result = {name: value for name, value in env.items() if name not in _OF_ANOTHER_PLACE}
     for of_pip, *of_uv in _FOR_UV:
         if of_pip in result and not any(name in result for name in of_uv):
@@ -145,7 +144,7 @@ def _is_named(way: str, name: str, version: str, text: str) -> bool:
 
 
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
-    """Raises PlanError if the installed packages differ: settings of uv or pip may replace versions, or places."""
+    """Raises PlanError if the installed packages differ: settings of uv or pip may replace versions."""
     path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
     found = dict(map(name_and_version, distributions(path=[*path])))
     for name, version in packages.items():
@@ -167,7 +166,7 @@ def _by_uv(environment: Path, packages: Collection[str], listed: Path) -> list[l
     if uv is None:
         return []
     make = [uv, "venv", "--no-project", "--python", sys.executable, str(environment)]
-    # Compiled at once: a server that has to compile at start-up has another memory layout.
+    # Compiled, as a server that has to compile at start-up has another memory layout.
     fill = [uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(python_of(environment))]
     return [make, [*fill, "--requirement", str(listed)]] if packages else [make]
 
@@ -192,17 +191,14 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
 
 
 TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""The commands by which each tool makes an environment, none if it isn't installed.
-
-They are tried in this order. pip may know an index that uv does not know.
-"""
+"""By tool: the commands that make an environment, none if it isn't installed. They are tried in this order."""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:
-    """Runs a command to its end. Raises PlanError if it fails, cannot start or misses the deadline."""
+    """Raises PlanError if the command fails, cannot start or misses the deadline."""
     left_s, env = max(0.05, deadline_s - time.monotonic()), env_for_tools(os.environ)
     try:
-        # To a file: a daemon that a build leaves behind, such as a compiler's cache, would keep a pipe open.
+        # A file, because a daemon of a build, such as a compiler's cache, would keep a pipe open.
         with tempfile.TemporaryFile() as log:
             done = run(command, env=env, timeout_s=left_s, stdout=log, stderr=subprocess.STDOUT)
             log.seek(0)
@@ -217,21 +213,18 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
         raise PlanError(why_not_installed(re.sub(r"\x1b\[[0-9;]*m", "", output), packages))
 
 
-# --- packages
+# --- The packages of an interpreter, and interpreters with packages from another day
 
 _LENT = "pytest-fileperf"
 """Every server gets the copy of this package that runs here: `serve.job.lend_package`."""
 _KEPT = 8
-_IN_USE_S = 3600.0
-"""An environment used within that time may be in use. An unfinished one may still be under construction."""
 _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns all distributions on `sys.path` or `path`: normalised name (PEP 503) to version, sorted by name.
+    """Returns names (by PEP 503) and versions of all distributions on `sys.path` or `path`, sorted.
 
-    The first of two with one name counts. If a package index did not provide it, its version names the origin, by PEP
-    610: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
+    If a package does not come from an index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
     found: dict[str, str] = {}
     for distribution in distributions() if path is None else distributions(path=list(path)):
@@ -245,10 +238,8 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
 def python_with(packages: Mapping[str, str]) -> Path:
     """Returns an interpreter like this one, with exactly these packages from an earlier `installed_packages`.
 
-    It leaves out `(local)` packages, as their code comes from a tree or from `sys.path`. It also leaves out
-    pytest-fileperf, which servers get anyway. Others without an index are copied from here if they are the same here.
-
-    Raises PlanError in one sentence that names the missing packages.
+    It lacks `(local)` packages, whose code comes from a tree or from `sys.path`, and pytest-fileperf. Packages that
+    came from no index are copied from here. Raises PlanError in one sentence.
     """
     outside = {name: version for name, version in packages.items() if " " in version}
     copied = {name: version for name, version in outside.items() if not version.endswith("(local)") and name != _LENT}
@@ -265,14 +256,14 @@ def python_with(packages: Mapping[str, str]) -> Path:
             _build(environment, wanted, sources)
     except OSError as error:
         raise PlanError(f"no environment can be made in {cache} ({error.strerror or error})") from error
-    with suppress(OSError):  # a finished one, and only other users may change it
+    with suppress(OSError):  # another user's environment cannot be touched
         os.utime(environment)
         _bound(cache)
     return python_of(environment)
 
 
 def cache_directory() -> Path:
-    """Returns the directory for the user's interpreters. Raises RuntimeError if the user has no home."""
+    """Returns the directory for environments. Raises RuntimeError if the user has no home."""
     named, system = os.environ.get("XDG_CACHE_HOME", ""), platform.system()
     if Path(named).is_absolute():
         top = Path(named)
@@ -284,19 +275,16 @@ def cache_directory() -> Path:
 
 
 def environment_name(packages: Mapping[str, str]) -> str:
-    """Returns a directory name that depends on the packages, the Python and the kind of machine."""
+    """Returns a directory name that depends on the packages, the Python and the platform."""
     python = f"{sys.implementation.name}{sys.version_info.major}.{sys.version_info.minor}"
     exact = [sorted(packages.items()), sys.version, sys.base_prefix, sysconfig.get_platform()]
     return f"{python}-{hashlib.sha256(json.dumps(exact).encode()).hexdigest()[:16]}"
 
 
 def _origin(distribution: Distribution) -> str:
-    """Returns where a distribution came from, or an empty text for a package index.
-
-    See packaging.python.org/en/latest/specifications/direct-url/.
-    """
+    """Returns where a distribution came from, by PEP 610. Empty for a package index."""
     if (distribution.read_text("INSTALLER") or "").strip() == "conda":
-        return ""  # a conda package names the directory in which conda's own servers built it
+        return ""  # it names the directory in which conda's own servers built it
     about: Mapping[str, object] = {}
     with suppress(ValueError):
         about = json.loads(distribution.read_text("direct_url.json") or "{}")
@@ -307,12 +295,12 @@ def _origin(distribution: Distribution) -> str:
         hashes = archive.get("hashes")
         digest = hashes.get("sha256") if isinstance(hashes, dict) else None
         return f"archive {str(digest)[:7]}" if digest else "archive"
-    # Old and new code share all that lies on `sys.path` outside the interpreter's directories.
+    # Packages on `sys.path` outside the interpreter's directories are the user's code.
     return "local" if url or not is_of_the_interpreter(Path(str(distribution.locate_file("")))) else ""
 
 
 def _sources(copied: Mapping[str, str]) -> list[Distribution]:
-    """Returns the distributions here that are to be copied. Raises PlanError for one that differs here."""
+    """Returns the distributions to copy. Raises PlanError if one has another version here."""
     here = installed_packages() if copied else {}
     for name, version in copied.items():
         if here.get(name) != version:
@@ -347,7 +335,7 @@ def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Dis
 
 
 def _tell_programs(was: Path, now: Path) -> None:
-    """Writes into an environment's scripts where its Python will be once the environment is renamed."""
+    """Replaces the Python's path in an environment's scripts, because the environment will be renamed."""
     before, after = os.fsencode(was), os.fsencode(now)
     for program in python_of(was).parent.iterdir():
         if program.is_symlink() or not program.is_file():
@@ -364,14 +352,14 @@ def _bound(cache: Path) -> None:
         with suppress(OSError):  # another run removed it
             ages_s.append((time.time() - path.stat().st_mtime, path))
     environments = [each for each in sorted(ages_s) if not each[1].name.startswith((_BUILDING, _REMOVING))]
-    kept = environments[:_KEPT]
     for age_s, path in ages_s:
-        if age_s > _IN_USE_S and (age_s, path) not in kept:
+        # Within an hour it may be in use, or a run may still build it.
+        if age_s > 3600 and (age_s, path) not in environments[:_KEPT]:
             _remove(path)
 
 
 def _remove(directory: Path) -> None:
-    """Renames a directory before it removes it, so that no run takes it for whole."""
+    """Removes a directory. Renames it before, so that no run uses the rest."""
     doomed = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=directory.parent))
     with suppress(OSError):
         directory.rename(doomed / directory.name)

@@ -1,4 +1,4 @@
-"""Git repositories: questions to them, and copies of their commits. No index, branch, stash or worktree changes."""
+"""Asks Git about repositories, and copies their commits. No index, branch, stash or worktree of the user changes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from pytest_fileperf.units import exit_text, format_bytes
 
 NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
-"""Git answers at once; some file systems do not."""
+"""Git answers at once, but some file systems do not."""
 _COPY_S = 900.0
-"""A large tree may be fetched only now: partial clones, LFS."""
+"""Partial clones and LFS may fetch a large tree only now."""
 _OF_ONE_REPOSITORY = frozenset((
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_INDEX_VERSION", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE",
     "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ))  # fmt: skip
-"""Git's hooks have these (`git rev-parse --local-env-vars`): pytest may run in one of another repository."""
+"""Environment variables of Git's hooks (`git rev-parse --local-env-vars`): pytest may run in a hook."""
 _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
 )  # fmt: skip
-"""No hook runs, all files of a tree are written, and only our own index changes."""
+"""No hook runs, and Git writes all files of a tree."""
 _SAID_LINES = 3
-_LITTLE_ROOM_BYTES = 64 << 20
-"""With less free space, a file that could not be written most likely had no room."""
 SUBMODULE = "160000"
-"""The mode of a submodule in a tree. Its object is a commit."""
+"""The mode of a submodule in a tree."""
 
 
 class GitError(Exception):
-    """Git failed; the text is its complaint."""
+    """Git failed. The text is its complaint."""
 
 
 class GitTimeoutError(GitError):
@@ -64,30 +62,30 @@ class Repository:
         timeout_s: float = _QUESTION_S,
         fine: Collection[int] = (0,),
     ) -> str:
-        """Returns Git's output, without the last line's end. Raises GitError if its exit code is not in `fine`."""
+        """Returns Git's output without the final newline. Raises GitError if its exit code is not in `fine`."""
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top), **(env or {})}
         return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s, fine=fine)
 
     def answers(self, *words: str) -> str | None:
-        """Returns Git's output, or None if it fails."""
+        """Returns Git's output. None if it fails."""
         try:
             return self.ask(*words)
         except GitError:
             return None
 
     def has_commits(self) -> bool:
-        """Returns whether the user has made any commit. Raises PlanError if the repository is damaged."""
+        """Returns whether it has any commit of the user. Raises PlanError if it is damaged."""
         try:
             return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
             raise PlanError(_damaged(self.top, error)) from error
 
     def head(self) -> str | None:
-        """Returns the full hash of the commit that is checked out, or None if there is none yet."""
+        """Returns the full hash of the commit that is checked out. None if there is none yet."""
         return self.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 
     def how_to_get_history(self, fetch: str = "") -> str | None:
-        """Returns how to get the missing history, or None if it is complete. `fetch` is a command that also helps."""
+        """Returns how to get the missing history. None if it is complete. `fetch` is a command that also helps."""
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
         in_ci = ""
@@ -98,14 +96,17 @@ class Repository:
         return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
 
     def clone(self, commit: str, place: Path) -> None:
-        """Makes a repository there with a commit checked out; it shares the objects of this one. Raises GitError."""
+        """Makes a repository at `place` that shares this one's objects, and checks the commit out. Raises GitError."""
         _git("clone", "--quiet", "--shared", "--no-checkout", str(self.top), str(place), directory=self.top)
         _git("checkout", "--quiet", "--detach", commit, directory=place)
 
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
-        """Writes a commit's or tree's files; returns submodules without files. Makes `index`. Raises PlanError."""
+        """Writes the files of a commit or tree to the directory `tree`, and its index to `index`. Raises PlanError.
+
+        Returns the submodules whose files this repository lacks.
+        """
         tree.mkdir(exist_ok=True)
-        # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
+        # With `tree` as its working tree, Git reads attributes (line ends, LFS) from the commit.
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(index)}
         try:
             _git("read-tree", commit, directory=tree, where=where, timeout_s=_COPY_S)
@@ -125,7 +126,7 @@ class Repository:
         return tuple(empty)
 
     def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
-        """Copies a submodule at its recorded commit; returns None if this repository has no files for it."""
+        """Copies a submodule at the commit `wanted`. Returns None if this repository lacks the submodule's files."""
         submodule = self._submodule(commit, path)
         if submodule is None:
             return None
@@ -159,9 +160,9 @@ def is_git_installed() -> bool:
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Returns the directory's repository; None outside of a repository, or without Git.
+    """Returns the directory's repository. None if it has none, and without Git.
 
-    Raises PlanError for a bare repository, or one that Git refuses.
+    Raises PlanError for a repository that is bare, or that Git refuses.
     """
     if not is_git_installed():
         return None
@@ -180,7 +181,7 @@ def find_repository(directory: Path) -> Repository | None:
             if broken := next((top for top in (directory, *directory.parents) if (top / ".git").exists()), None):
                 raise PlanError(_damaged(broken, error)) from error
             return None
-        # If another user has the files, Git says so in several lines, one of which is a command.
+        # If another user owns the files, one of the lines is a command.
         if command := next((line.strip() for line in said.splitlines() if "safe.directory" in line), ""):
             said = f"{said.splitlines()[0]}. If you trust whoever owns that directory, run `{command}`"
         raise PlanError(f"Git does not read the repository of {directory}: {said}") from error
@@ -192,19 +193,19 @@ def _damaged(top: Path, error: GitError) -> str:
 
 
 def _first_lines(said: str) -> str:
-    # On a full disk it writes a line for each file.
+    # On a full disk, Git writes a line for each file.
     lines = said.splitlines()
     more = f"\n… and {len(lines) - _SAID_LINES} more lines" if len(lines) > _SAID_LINES else ""
     return "\n".join(lines[:_SAID_LINES]) + more
 
 
 def _why_no_room(tree: Path) -> str:
-    """Returns how little space the disk has, and what to do; empty if it has enough. Git's error doesn't say so."""
+    """Returns a sentence if the disk is so full that this is the likely cause, which Git does not say."""
     try:
         free_bytes = shutil.disk_usage(tree).free
     except OSError:
         return ""
-    if free_bytes >= _LITTLE_ROOM_BYTES:
+    if free_bytes >= 64 << 20:
         return ""
     return f"only {format_bytes(free_bytes)} are free there. Free some space, or set TMPDIR to a directory with more"
 
@@ -218,16 +219,15 @@ def _git(
     fine: Collection[int] = (0,),
     made: Path | None = None,
 ) -> str:
-    """Returns a Git command's standard output, without the last line's end. Raises GitError.
+    """Returns a Git command's standard output without the final newline. Raises GitError.
 
-    If `made` is a directory from `scratch`, a slow command does not outlive this process.
+    With `made`, a directory from `scratch`, a slow command does not outlive this process.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
     command = ("git", *_QUIET, *words)
     if made is not None:
-        program = shutil.which("git") or "git"
-        command = scratch.supervised((program, *command[1:]), made)
+        command = scratch.supervised(command, made, program=shutil.which("git"))
     try:
         done = run(command, cwd=directory, env=env, given=given, timeout_s=timeout_s)
     except OSError as error:
@@ -241,5 +241,5 @@ def _git(
 
 
 def _command_of(words: tuple[str, ...]) -> str:
-    """Returns the command's name, which may follow settings."""
+    """Returns the command's name, which may follow `-c` and a setting."""
     return _command_of(words[2:]) if words[0] == "-c" else words[0]

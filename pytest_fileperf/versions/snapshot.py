@@ -1,8 +1,7 @@
-"""Git trees: from the current files, and from commits.
+"""Makes Git trees from the current files and from commits.
 
-They lack the baselines, so that committing these changes no tree. They also lack all files that Python and pytest write
-beside the code. Git's objects go into a directory of ours. The repository changes only if something is to be kept in
-it.
+They lack the baselines, so that committing a baseline changes no tree. They also lack the files that Python and pytest
+write beside the code.
 """
 
 from __future__ import annotations
@@ -25,33 +24,32 @@ _NO_CODE = (
     r"(?:^|/)(?:__pycache__|\.(?:fileperf|benchmarks|hypothesis|tox|(?:pytest|mypy|ruff)_cache|coverage(?:\.[^/]*)?))"
     r"(?:/|\Z)|\.pyc\Z"
 )
-"""Paths that are never code. One repository may contain several projects, each with its own baselines."""
+"""Paths that are never code, such as the baselines of another project in this repository."""
 _SOURCES = frozenset((
     ".c", ".cc", ".cfg", ".cjs", ".cpp", ".css", ".go", ".h", ".hpp", ".htm", ".html", ".java", ".jinja", ".jinja2",
     ".js", ".kt", ".lua", ".mjs", ".php", ".proto", ".pxd", ".py", ".pyi", ".pyx", ".rb", ".rs", ".sh", ".so", ".sql",
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
-"""Suffixes of new files that are code. Other files may be logs, data or secrets."""
+"""Suffixes of untracked files that are code. Others may be logs, data or secrets."""
 _ADVICE = "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
-"""The objects are thrown away soon. Mixed line ends do not matter here."""
+"""For objects that are thrown away soon, and without warnings about line ends."""
 _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. Longer mostly means data that nobody ignores."""
 _MOST_BYTES = 256 << 20
 """Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
-_MOST_NAMED = 5
 _LARGEST_BYTES = 16 << 20
-"""Settings and compiled modules are smaller; larger files are mostly data."""
+"""Settings and compiled modules are smaller. Larger files are mostly data."""
 _MOST_BESIDE_BYTES = 64 << 20
 
 
 class Snapshots:
-    """Makes trees from one repository. The caller gives an empty directory, and removes it."""
+    """Makes the trees of one repository. Its objects go into `directory`, which the caller makes and removes."""
 
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """Takes paths to leave out, from the repository's top on. Python files in outputs still count."""
+        """Trees lack the paths `left_out`, relative to the repository's top. Only Python files in `outputs` count."""
         self.repository = repository
         self.left_out = tuple(left_out)
         baselines = "|".join(map(re.escape, self.left_out)) or r"\Z."
@@ -78,9 +76,9 @@ class Snapshots:
         return self._of_commits[commit]
 
     def of_files(self, also: Collection[str] = ()) -> str:
-        """Returns the hash of a tree from the current files: tracked ones, new sources, and `also`.
+        """Returns the hash of a tree from the current files: tracked files, new sources, and `also`.
 
-        Raises PlanError, which says what to do, for files that are unreadable, too large, or have no name in Git.
+        Raises PlanError, which says what to do, if Git cannot read the files, or not in time.
         """
         ends_at = time.monotonic() + _PATIENCE_S
         largest = ""
@@ -95,7 +93,7 @@ class Snapshots:
                 self._check_submodule(path)
             return self.ask("write-tree", "--missing-ok")
         except GitTimeoutError:
-            self._index.with_name("index.lock").unlink(missing_ok=True)  # from the Git command that was ended
+            self._index.with_name("index.lock").unlink(missing_ok=True)  # the killed Git has left it
             within = f"within {_PATIENCE_S:g} s{largest}"
             raise PlanError(f"Git did not read the files of {self.repository.top} {within}. {_ADVICE}") from None
         except GitError as error:
@@ -107,17 +105,17 @@ class Snapshots:
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
     def changed_between(self, one: str, other: str) -> dict[str, str]:
-        """Returns the paths in which two trees differ, each with Git's letter: `A` for a new one. Raises GitError."""
+        """Returns the paths in which two trees differ, each with Git's letter, such as `A` for new. Raises GitError."""
         listed = self.ask("diff-tree", "-r", "--name-status", "--no-renames", "-z", one, other).split("\0")
         return dict(zip(listed[1::2], listed[::2], strict=False))
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
-        """Returns Git's answer with our index and objects. A partial clone's downloads go only into ours."""
+        """Asks Git with our own index and directory of objects. Raises GitError."""
         left_s = _PATIENCE_S if ends_at is None else max(0.1, ends_at - time.monotonic())
         return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
 
     def keep(self, tree: str) -> None:
-        """Writes a tree's objects from `of_files` into the repository. Raises GitError and PlanError."""
+        """Writes the objects of a tree from `of_files` into the repository. Raises GitError and PlanError."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
         if size_bytes > _MOST_BYTES:
             raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
@@ -129,12 +127,12 @@ class Snapshots:
             self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
     def _take_index(self) -> list[tuple[str, str]]:
-        """Makes our index from the user's, which knows unchanged files; returns mode and path of each file."""
+        """Makes our index from the user's, and returns the mode and path of each file."""
         self._index.unlink(missing_ok=True)
         users = self.repository.directory / "index"
         head = self.repository.head()
         if users.exists():
-            # With its time, by which Git sees files that changed in the same second. Git may write a new one meanwhile.
+            # With its time, by which Git finds files that changed in the same second.
             times = users.stat()
             shutil.copyfile(users, self._index)
             os.utime(self._index, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -146,7 +144,7 @@ class Snapshots:
         self._check_baselines(paths)
         self._remove(paths)
         split = [(facts, path) for facts, path in split if not self._no_code.search(path)]
-        # Flags: H, M if unmerged, S in sparse checkouts. Lower case if the file is assumed to be unchanged.
+        # Flags of `ls-files`: H, M if unmerged, S in sparse checkouts, lower case if assumed to be unchanged.
         hidden = [(facts[0], path) for facts, path in split if facts[0] not in "HM"]
         hidden = [(flag, path) for flag, path in hidden if os.path.lexists(self.repository.top / path)]
         self._update((path for flag, path in hidden if flag in "Ss"), "--no-skip-worktree")
@@ -154,11 +152,11 @@ class Snapshots:
         return [(facts[2:8], path) for facts, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
-        """Removes paths that are not code from our index."""
+        """Removes the paths that are not code from our index."""
         self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:
-        """Returns a tree's new files, which Git neither tracks nor ignores. Another repository is one directory."""
+        """Returns the files for a tree that Git neither tracks nor ignores. A repository within is one path."""
         listed = self.ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
         found = [path.removesuffix("/") for path in listed if path]
         self._check_baselines(found)
@@ -170,7 +168,7 @@ class Snapshots:
         return Path(path).suffix not in _SOURCES and not here.is_dir() and not here.is_symlink()
 
     def _check_baselines(self, paths: Iterable[str]) -> None:
-        """Raises PlanError if code lies beside the baselines: no tree would show its changes."""
+        """Raises PlanError if code lies in the directory of the baselines: no tree would show its changes."""
         if beside := next(filter(self._code_beside.search, paths), None):
             raise PlanError(
                 f"the directory of the baselines also contains code, {beside}. Give the baselines their own "
@@ -178,7 +176,7 @@ class Snapshots:
             )
 
     def _largest(self, paths: Iterable[str]) -> str:
-        """Returns words about the largest file. Raises PlanError if all together are too large."""
+        """Returns words about the largest file. Raises PlanError if they are too large together."""
         sizes = {}
         for path in paths:
             with suppress(OSError):
@@ -210,12 +208,10 @@ class Snapshots:
         if given := b"".join(os.fsencode(path) + b"\0" for path in paths):
             self.ask(*_FAST, "update-index", *words, "-z", "--stdin", given=given, ends_at=ends_at)
 
-    # --- Files beside the code, such as `.env` and `_version.py`: no tree has them, but code may read them
-    #
-    # Git ignores them, or they are new and not sources. Nobody looks into directories that are ignored as a whole.
+    # --- Files beside the code: no tree has them, but code may read them, such as `.env` and `_version.py`
 
     def new_files(self) -> dict[str, object]:
-        """Returns new files that are not sources, each with a value that changes with it. Raises GitError."""
+        """Returns untracked files that are not sources, each with a value that changes with it. Raises GitError."""
         listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=_PATIENCE_S)
         found: dict[str, object] = {}
         for path in listed.split("\0"):
@@ -226,16 +222,20 @@ class Snapshots:
         return found
 
     def changed_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns files beside the code that were written later, at most five; none if Git doesn't list them."""
+        """Returns up to five files beside the code that were written later. Empty if Git does not list them."""
         try:
             since_s = when.timestamp()
             later = [path for path, status in self._beside() if status.st_mtime > since_s]
         except (GitError, OSError, OverflowError, ValueError):
             return ()
-        return tuple(later[:_MOST_NAMED])
+        return tuple(later[:5])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies files beside the code to free names in another tree's checkout; returns sentences about the others."""
+        """Copies files beside the code to the old code's directory `there`, unless it has such files.
+
+        Returns sentences about the missing ones.
+        """
+        missing = "files beside the new code are missing beside the old code"
         left_bytes = _MOST_BESIDE_BYTES
         large, failed = [], []
         try:
@@ -252,25 +252,16 @@ class Snapshots:
                 except OSError:
                     failed.append(path)
         except GitError as error:
-            return (
-                (
-                    "files beside the new code are missing beside the old code, because Git does not list them "
-                    f"({error})"
-                ),
-            )
+            return (f"{missing}, because Git does not list them ({error})",)
         sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BESIDE_BYTES)} together"
         reasons = (
             (large, f"because they have more than {sizes}. Commit the ones that the code reads"),
             (failed, "because they cannot be copied. Make them readable"),
         )
-        return tuple(
-            f"files beside the new code are missing beside the old code ({format_names(paths)}), {reason}"
-            for paths, reason in reasons
-            if paths
-        )
+        return tuple(f"{missing} ({format_names(paths)}), {reason}" for paths, reason in reasons if paths)
 
     def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yields each file's path, from the repository's top on, and its status. Raises GitError."""
+        """Yields ignored and new files that are not sources, not below ignored directories. Raises GitError."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         listed = self.repository.ask(*words, timeout_s=_PATIENCE_S).split("\0")
         ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
@@ -284,7 +275,7 @@ class Snapshots:
 
 
 def _is_free(there: Path, path: str) -> bool:
-    """Returns whether a tree can take a file at the path: nothing is there, and no link leads elsewhere."""
+    """Returns whether a directory can take a file at the path: nothing is there, and no link leads elsewhere."""
     file = there / path
     above = (there / directory for directory in Path(path).parents)
     return not os.path.lexists(file) and all(

@@ -1,7 +1,7 @@
-"""The tested code, as a Git tree, and a stored baseline's code, found again.
+"""Names the tested code by a Git tree, and finds a stored baseline's code again.
 
-A baseline names its code's tree, and the commit that was checked out. The code is found by its tree, as objects in this
-repository or as the files of a likely commit. It is never guessed.
+A baseline names its code's tree, and the commit that was checked out. `Source` finds the tree among the objects of
+this repository, or as the files of a likely commit.
 """
 
 from __future__ import annotations
@@ -29,35 +29,33 @@ from pytest_fileperf.versions.tree import CodeTree
 
 # --- Where a repository may have a baseline's tree: as objects, or as a commit's files
 
-_MOST_CHANGES = 20
-"""Of the commits that changed an entry, the most to check."""
-_MOST_LATER = 20
-"""The most commits to check after the one that an entry names, each for up to 0.1 s (20,000 files)."""
+_MOST_COMMITS = 20
+"""The most commits of one kind to check, each for up to 0.1 s (20,000 files)."""
 _PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
 """A search for code does not download it (Git 2.44 and newer)."""
 
 
 def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
-    """Yields commits that may have the tree, the likeliest first, some repeatedly."""
+    """Yields commits that may have the tree, the likeliest first. Repeats some."""
     head = snapshots.repository.head()
     yield from filter(None, (commit, head))
     if head is None:
         return
-    if inside := snapshots.left_out:
-        changes = ("--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", "--no-textconv", head)
-        yield from snapshots.ask(*_PLAIN_LOG, *changes, "--", *inside).split()
+    if baselines := snapshots.left_out:
+        changes = ("--format=%H", f"--max-count={_MOST_COMMITS}", f"-S{tree}", "--no-renames", "--no-textconv", head)
+        yield from snapshots.ask(*_PLAIN_LOG, *changes, "--", *baselines).split()
     if commit is not None and _is_a(snapshots.repository, "commit", commit):
-        yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_LATER]
+        yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_COMMITS]
 
 
 def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
-    """Returns a commit's tree without the baselines; None if the repository lacks the commit."""
+    """Returns a commit's tree without the baselines. None if the repository lacks the commit."""
     return snapshots.of_commit(commit) if _is_a(snapshots.repository, "commit", commit) else None
 
 
 def _is_a(repository: Repository, kind: str, name: str) -> bool:
-    """Returns whether the repository has an object of this kind."""
+    """Returns whether the repository has an object of this name and Git's kind, such as `tree`."""
     try:
         return repository.ask("cat-file", "-t", name, env=_NO_FETCH) == kind
     except GitError:
@@ -65,34 +63,29 @@ def _is_a(repository: Repository, kind: str, name: str) -> bool:
 
 
 def _is_whole(repository: Repository, tree: str) -> bool:
-    """Returns whether the repository has a tree with all its content. Partial clones lack some, and fetch it late."""
+    """Returns whether the repository has a tree with all its content, which a partial clone may lack."""
     try:
-        # First a command that never fetches, in any version of Git.
+        # First a command that fetches nothing in any version of Git.
         listed = repository.ask("rev-list", "--objects", "--no-walk", "--missing=print", tree, env=_NO_FETCH)
     except GitError:
         return False
     return not any(line.startswith("?") for line in listed.split("\n")) and _is_a(repository, "tree", tree)
 
 
-# --- Which kept code a baseline still names: in any working tree, and on any branch, of the repository
+# --- Which kept code a baseline still names
 
 _NEEDED_PATIENCE_S = 10.0
-_MOST_REFS = 100
-_BASELINES = "*.json"
-_GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", "--no-color")
 
 
-def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) -> set[str]:
+def needed_among(repository: Repository, trees: set[str], baselines: Path) -> set[str]:
     """Returns the `trees` that some JSON file still names, as a baseline does. If in doubt, returns all of them.
 
-    It looks in the baselines' directory, and in every working tree (even at ignored files) and its commit. It also
-    looks in the stash, and on all branches, even remote ones.
+    Looks in the directory `baselines`, all working trees, the stash, and all branches, even remote ones.
     """
-    trees = set(trees)
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
     try:
-        # It may lie outside the repository.
-        texts = (file.read_text(encoding="utf-8", errors="replace") for file in baselines.rglob(_BASELINES))
+        # The directory may lie outside the repository.
+        texts = (file.read_text(encoding="utf-8", errors="replace") for file in baselines.rglob("*.json"))
         named = {tree for text in texts for tree in trees if tree in text}
         if named == trees:
             return named
@@ -104,7 +97,7 @@ def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) 
             named |= _grep(inside, trees, "--untracked", "--no-exclude-standard", ends_at=ends_at)
         refs = ("refs/heads", "refs/remotes", "refs/stash")
         commits.update(repository.ask("for-each-ref", "--format=%(objectname)", *refs).split())
-        if len(commits) > _MOST_REFS:
+        if len(commits) > 100:
             return trees
         if commits:
             named |= _grep(repository, trees, commits=sorted(commits), ends_at=ends_at)
@@ -114,7 +107,7 @@ def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) 
 
 
 def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
-    """Returns the top of each working tree that has not been removed, and the commits that are checked out there."""
+    """Returns the top of each working tree, and the commits that are checked out there."""
     tops, commits = [], set()
     for block in repository.ask("worktree", "list", "--porcelain").split("\n\n"):
         facts = {key: value for key, _, value in (line.partition(" ") for line in block.split("\n") if line)}
@@ -129,16 +122,17 @@ def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
 def _grep(
     repository: Repository, trees: Collection[str], *words: str, commits: Iterable[str] = (), ends_at: float
 ) -> set[str]:
-    """Returns the trees that JSON files name, here or in commits. Raises GitError, even for a lack of time."""
+    """Returns the trees that JSON files name, in `commits` or else here. Raises GitError, even after `ends_at`."""
     left_s = ends_at - time.monotonic()
     if left_s <= 0:
         raise GitError("no time left")
-    asked = (*_GREP, *words, *(word for tree in trees for word in ("-e", tree)), *commits, "--", _BASELINES)
-    said = repository.ask(*asked, env=_NO_FETCH, timeout_s=left_s, fine=(0, 1))
-    return {tree for tree in trees if tree in said}
+    how = ("-F", "-h", "-o", "--text", "--no-line-number", "--no-column", "--no-color", *words)
+    asked = ("grep", *how, *(word for tree in trees for word in ("-e", tree)), *commits, "--", "*.json")
+    found = repository.ask(*asked, env=_NO_FETCH, timeout_s=left_s, fine=(0, 1))
+    return {tree for tree in trees if tree in found}
 
 
-# --- source
+# --- The tested code, and the code of baselines
 
 _REFS = "refs/fileperf/"
 _HASH = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -156,41 +150,40 @@ _NOBODY = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
     tree: str
-    """The hash of the repository's tree from the current files, without the baselines."""
+    """The hash of the current files' Git tree, without the baselines."""
     commit: str | None
-    """The full hash of the commit that is checked out, or None if there is none yet."""
+    """The full hash of the commit that is checked out. None if there is none yet."""
     dirty: bool
     """Whether the tree differs from the commit's."""
 
     @property
     def title(self) -> str:
-        """`1a2b3c4`, `uncommitted code of 1a2b3c4`, or `uncommitted code`."""
         if self.commit is None:
             return "uncommitted code"
         return f"uncommitted code of {self.commit[:7]}" if self.dirty else self.commit[:7]
 
 
 class Source:
-    """Finds the code of baselines, and keeps the code of new ones. Its checkouts are removed with the block.
+    """Finds the code of baselines, and keeps the code of new ones. `close` removes its checkouts.
 
-    Only `keep` and `forget` change the repository: objects and refs below `refs/fileperf/`, nothing else.
+    Only `keep` and `forget` change the repository, and only objects and the refs below `refs/fileperf/`.
     """
 
     def __init__(
         self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, outputs: Iterable[Path] = ()
     ) -> None:
-        """Relative paths start at the test run's directory. Python files in outputs still count as code."""
+        """Relative paths start at `rootdir`. Only Python files in `outputs` count as code."""
         self.rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
         self._outputs = tuple(outputs)
         self._open = ExitStack()
         self._codes: dict[tuple[str | None, str | None], CodeTree | PlanError] = {}
-        """The code for a tree and a commit, or why there is none."""
+        """By tree and commit: the code, or why there is none."""
         self._checked_out: dict[str, Path | None] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
-        """New files that are not sources, with their file status at the first use of `here`."""
+        """`Snapshots.new_files` at the first use of `here`."""
 
     def __enter__(self) -> Self:
         return self
@@ -207,12 +200,12 @@ class Source:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about code that could not be found, or kept, so far."""
+        """Sentences about missing files of baselines' code, and about code that could not be kept."""
         return tuple(dict.fromkeys(self._notes))
 
     @cached_property
     def here(self) -> SourceState | str:
-        """The current code, found out once; or a sentence that says why nobody knows, and what to do."""
+        """The code at the first use; or a sentence that says why it is unknown, and what to do."""
         try:
             snapshots = self._snapshots
         except PlanError as error:
@@ -230,7 +223,7 @@ class Source:
         return commit_info(self.rootdir)
 
     def changed(self) -> tuple[str, ...]:
-        """Returns files that have changed since the first use of `here`. Empty if that found no code."""
+        """Returns the files that have changed since the first use of `here`. Empty if the code is unknown."""
         here = self.here
         if isinstance(here, str):
             return ()
@@ -243,7 +236,7 @@ class Source:
             return (f"the code ({_said(error)})",)
 
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
-        """Returns digests of loaded files outside of the baseline's or current code's tree. None if unknown."""
+        """Returns the digests of loaded files outside of `tree`, or of the current code's tree. None if unknown."""
         here = self.here
         paths = None if isinstance(here, str) or not loaded.is_known else self._paths_in(tree or here.tree)
         if paths is None:
@@ -251,7 +244,7 @@ class Source:
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
-        """Returns the loaded files from a tree of the current code; None if they are unknown."""
+        """Returns the loaded files that a tree of the current code contains. None if unknown."""
         paths = self._paths_in(tree) if loaded.is_known else None
         return None if paths is None else loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths)
 
@@ -262,7 +255,7 @@ class Source:
             return None
 
     def change_since(self, commit: str) -> Change:
-        """Returns the changes since the history here left the commit's. Raises PlanError if nobody knows them."""
+        """Returns the changes since the newest common commit of this history and `commit`'s. Raises PlanError."""
         here = self.here
         if isinstance(here, str):
             raise PlanError(here)
@@ -279,7 +272,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns the current code with a tree that includes loaded new files, even if they are not sources."""
+        """Returns `here`, but its tree even includes loaded new files that are not sources."""
         here = self.here
         read = [path for path in self._new if loaded.has(self.path(path)) and not _SECRET.search(path)]
         if isinstance(here, str) or not read:
@@ -293,43 +286,42 @@ class Source:
         return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
-        """Returns whether the current code is the commit's; False if the current code is unknown."""
+        """Returns whether the current code is the commit's. False if unknown."""
         here = self.here
         return not isinstance(here, str) and self.tree_of(commit) == here.tree
 
     def tree_of(self, commit: str) -> str:
-        """Returns the hash of a commit's tree without the baselines; an empty text if nobody knows."""
+        """Returns the hash of a commit's tree without the baselines. Empty if unknown."""
         try:
             return self._snapshots.of_commit(commit)
         except (PlanError, GitError, OSError):
             return ""
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns at most five files beside the code that were written later, from the repository's top on."""
+        """Returns files as `Snapshots.changed_since`."""
         return () if isinstance(self.here, str) else self._snapshots.changed_since(when)
 
     def share_with(self, there: Path) -> tuple[str, ...]:
-        """Copies the files beside the code to a commit's checkout; returns sentences about missing ones."""
+        """Copies files as `Snapshots.share`."""
         try:
             return self._snapshots.share(there)
         except PlanError:
             return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
-        """Returns the modules that the old code has loaded from copies by `share_with`, from the top on."""
+        """Returns the modules that the old code has loaded from copies by `share_with`, relative to the top."""
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
-        top, inner = there.resolve(), (Path(one).resolve() for one in loaded.modules)
-        names = (one.relative_to(top).as_posix() for one in inner if one.is_relative_to(top) and not one.is_dir())
-        return tuple(sorted(one for one in names if one not in paths and self.path(one).exists() and is_code(one)))
+        top, files = there.resolve(), (Path(file).resolve() for file in loaded.modules)
+        names = (file.relative_to(top).as_posix() for file in files if file.is_relative_to(top) and not file.is_dir())
+        return tuple(sorted(name for name in names if name not in paths and self.path(name).exists() and is_code(name)))
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
-        """Returns a baseline's code. Its files exist until this source is closed.
+        """Returns a baseline's code, by the tree and the commit that the baseline names.
 
-        Files that Git ignores here are copied into it. The code is found by the tree and the commit stored with it. An
-        incomplete hash, such as pytest-benchmark's `unknown`, does not count as a commit. Raises PlanError, which says
-        why there is no code, and what to do.
+        Its files exist until `close`; files that Git ignores here are copied to them. Raises PlanError, which says why
+        there is no code, and what to do.
         """
         key = (tree, commit)
         if key not in self._codes:
@@ -343,7 +335,7 @@ class Source:
         return found
 
     def keep(self, here: SourceState) -> None:
-        """Keeps the current code in this repository if no commit has it. If that fails, `notes` say why."""
+        """Keeps the current code in this repository if it isn't a commit's. If that fails, `notes` say why."""
         if not self._keeps_trees or not here.dirty:
             return
         repository, ref = self._snapshots.repository, _REFS + here.tree
@@ -362,22 +354,20 @@ class Source:
     def forget(self, trees: Iterable[str]) -> None:
         """Lets Git remove the code of these trees some day, unless a commit or a baseline needs it."""
         trees = set(trees)
-        if not trees:  # asks Git nothing
+        if not trees:  # then ask Git nothing
             return
         try:
             repository = self._snapshots.repository
         except PlanError:
             return
         refs = (repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
-        kept = trees.intersection(ref.removeprefix(_REFS) for ref in refs)
-        if kept:
-            needed = needed_among(repository, kept, self.rootdir / self._baselines)
-            for tree in sorted(kept - needed):
+        if kept := trees.intersection(ref.removeprefix(_REFS) for ref in refs):
+            for tree in sorted(kept - needed_among(repository, kept, self.rootdir / self._baselines)):
                 repository.answers("update-ref", "-d", _REFS + tree)
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """Returns the maker of trees. Raises PlanError, which says why the repository has none, and what to do."""
+        """Raises PlanError, which says why the repository cannot name code, and what to do."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, but Git finds a baseline's code. Install it")
         repository = find_repository(self.rootdir)
@@ -412,9 +402,9 @@ class Source:
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
-        """Returns the paths that lie below `top`, relative to it. A link gives two paths: its own, and its target's."""
+        """Returns the paths below `top`, relative to it. A link gives two paths: its own, and its target's."""
         written = [Path(os.path.abspath(self.rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
-        found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
+        found = {real for path in written for real in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
 
     def _found(self, tree: str | None, commit: str | None) -> CodeTree:
@@ -423,7 +413,7 @@ class Source:
             raise PlanError(f"the baseline does not name its code. In a Git repository, {_STORE_AGAIN}")
         if not _HASH.fullmatch(tree):
             raise PlanError(f"{tree!r} isn't a name of code in Git. The baseline is damaged, {_STORE_AGAIN}")
-        if commit is not None and not _HASH.fullmatch(commit):  # "unknown" if there was no commit yet
+        if commit is not None and not _HASH.fullmatch(commit):  # pytest-benchmark's "unknown"
             commit = None
         here, repository = self.here, snapshots.repository
         try:
@@ -450,7 +440,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree equals the current files, including its new ones."""
+        """Returns whether a tree equals the current files. It may contain new files that are not sources."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):
@@ -470,21 +460,19 @@ def _why_not_found(repository: Repository) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Returns the first line of an error: Git says more if it fails for several files."""
+    """Returns an error's first line: Git writes one for each file that fails."""
     return str(error).split("\n", 1)[0]
 
 
 # --- The commit before the current one, for comparisons that would compare it with itself
-#
-# After a push to main, `--fileperf-against=origin/main` names the very commit that CI has checked out. The user then
-# means the branch before the push, if CI reports it, or else the commit's first parent.
 
 
 def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping[str, str] = os.environ) -> CodeTree:
-    """Returns the commit before the current one, if `against` is the current one and no file has changed.
+    """Returns the commit before the current one if `against` is the current one, as after a push to main.
 
-    Returns anything else unchanged, even a first commit. `name` is the user's text. Raises PlanError if the clone lacks
-    the commit before.
+    That is the branch's commit before the push, if CI reports it, or else the first parent. Raises PlanError if the
+    clone lacks it. Returns anything else unchanged, even a first commit, or if files have changed. `name` is the user's
+    text.
     """
     commit = against.commit
     repository = None if commit is None else find_repository(source.rootdir)
@@ -494,44 +482,45 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
     if isinstance(here, str) or here.dirty:
         return against
     found = f"{name} is the commit that is checked out"
-    pushed_over = _pushed_over(repository, commit, env)
-    if pushed_over is not None:
-        title, before = f"{pushed_over[:7]} ({name} before this push)", pushed_over
-        note = f"{found}, so the comparison uses the commit before this push, {before[:7]}"
-    elif (parent := repository.answers("rev-parse", "--verify", "--quiet", f"{commit}^1^{{commit}}")) is not None:
-        title, before = f"{parent[:7]} (the commit before {name})", parent
-        note = f"{found}, so the comparison uses the commit before it, {before[:7]}"
+    if (before := _pushed_over(repository, commit, env)) is not None:
+        which, title = "before this push", f"{name} before this push"
+    elif (before := repository.answers("rev-parse", "--verify", "--quiet", f"{commit}^1^{{commit}}")) is not None:
+        which, title = "before it", f"the commit before {name}"
     elif advice := repository.how_to_get_history("`git fetch --depth=2`, "):
         raise PlanError(f"{found}, and the commit before it is missing. {advice}")
     else:
         return against
-    return CodeTree(title=title, here=against.here, commit=before, notes=(*against.notes, note))
+    note = f"{found}, so the comparison uses the commit {which}, {before[:7]}"
+    return CodeTree(title=f"{before[:7]} ({title})", here=against.here, commit=before, notes=(*against.notes, note))
 
 
 def other_branch(env: Mapping[str, str]) -> str:
-    """Returns in words which branch CI runs, unless it is the default one. Empty if CI does not say."""
+    """Returns words for the branch, tag or pull request that CI tests. Empty for the default branch, and without CI."""
     branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
     if tag := env.get("CI_COMMIT_TAG") or (env.get("GITHUB_REF_TYPE") == "tag" and env.get("GITHUB_REF_NAME")):
         return f"the tag {tag}"
     if "CI_MERGE_REQUEST_IID" in env or env.get("GITHUB_EVENT_NAME", "").startswith("pull_request"):
         return "a pull request"
     if env.get("GITHUB_ACTIONS") == "true":
-        branch, default = env.get("GITHUB_REF_NAME"), None
-        with suppress(OSError, ValueError, AttributeError):
-            event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
-            default = event.get("repository", {}).get("default_branch")
+        branch, repository = env.get("GITHUB_REF_NAME"), _github_event(env).get("repository")
+        default = repository.get("default_branch") if isinstance(repository, dict) else None
     return f"the branch {branch}" if branch and default and branch != default else ""
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
-    """Returns the branch's commit before a push; None if CI does not report it, or the clone lacks it."""
+    """Returns the branch's commit before a push. None if CI does not report it, or the clone lacks it."""
     pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
     if env.get("GITHUB_EVENT_NAME") == "push":
-        pushed, before = env.get("GITHUB_SHA"), None
-        with suppress(OSError, ValueError):
-            event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
-            before = event.get("before") if isinstance(event, dict) else None
+        pushed, before = env.get("GITHUB_SHA"), _github_event(env).get("before")
     # Zeros stand for a new branch, which had no commit before. A rewritten branch has lost its old one.
     if pushed != commit or not isinstance(before, str) or not _HASH.fullmatch(before) or before == commit:
         return None
     return None if repository.answers("merge-base", "--is-ancestor", before, commit) is None else before
+
+
+def _github_event(env: Mapping[str, str]) -> dict[str, object]:
+    """Returns GitHub's facts about the event that CI handles. Empty if it has no readable file of them."""
+    with suppress(OSError, ValueError):
+        event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
+        return event if isinstance(event, dict) else {}
+    return {}

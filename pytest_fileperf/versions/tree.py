@@ -1,4 +1,4 @@
-"""Where the old or the new code lives: the tree of its files, and the Python that runs it."""
+"""Says where the old or the new code lives: the tree of its files, and the Python that runs it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pathlib import Path
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
-"""Begins the names of modules by which setuptools finds editable installs. Each has a `MAPPING`: names to paths."""
+"""The start of the names of setuptools' modules for editable installs. Each has a `MAPPING` from names to paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTree:
-    """The old or the new code; the default is the test run's. Its methods only read."""
+    """The old or the new code. The default is the code of the test run."""
 
     title: str = "this tree"
     """For messages: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/py/bin/python`."""
     here: Path | None = None
     """The top of the test run's tree. None leaves every path as it is."""
     there: Path | None = None
-    """The top of the tree that replaces it for the old code."""
+    """The top of the old code's tree. None for the test run's."""
     python: str | None = None
-    """Another interpreter, with its own environment."""
+    """The old code's interpreter. None for the test run's."""
     url: str | None = None
     """A running server instead of code."""
     commit: str | None = None
-    """The full hash of a commit or tree whose files exist within a `Checkout` only."""
+    """The full hash of a commit or tree whose files exist only within a `Checkout`."""
     tree: str = ""
-    """Its hash as baselines name code, if it is known."""
+    """The hash of its Git tree without the baselines. Empty if unknown."""
     notes: tuple[str, ...] = ()
     """Sentences for users about surprises, such as missing files."""
 
@@ -48,9 +48,9 @@ class CodeTree:
         return self.python or sys.executable
 
     def path(self, entry: Path) -> Path:
-        """Returns the same path in the other version's tree, or the path unchanged if nothing exists at that place.
+        """Returns the same path in the tree `there`, or the path itself if nothing exists at that place.
 
-        A virtual environment in the tree, such as `.venv`, stays unchanged: old and new code run with the same one.
+        A path in the interpreter's virtual environment stays unchanged: old and new code use the same environment.
         """
         counterpart = self._counterpart(entry)
         return entry if counterpart is None or not counterpart.exists() else counterpart
@@ -59,7 +59,7 @@ class CodeTree:
         return self.path(Path.cwd())
 
     def word(self, text: str) -> str:
-        """Replaces absolute paths in a text by their counterparts: alone, in a list as in PATH, or after a `=`."""
+        """Applies `path` to a text that is an absolute path, or a list of them as in PATH, or ends with one after `=`."""
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
         if all(Path(entry).is_absolute() for entry in entries):
@@ -67,10 +67,10 @@ class CodeTree:
         return text
 
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
-        """Returns this code's `sys.path` from the test run's; None stands for the interpreter's own entries.
+        """Returns this code's `sys.path` from the test run's. None stands for the interpreter's own entries.
 
-        This interpreter's own paths, such as its site-packages, are never mapped, and another interpreter doesn't get
-        them. That one's own packages come first, so that a version installed there is used, unless a tree is given.
+        Another interpreter gets no paths from this one, such as site-packages. Its own come first, to use a version
+        that is installed there, unless a tree is given.
         """
         if self.is_here:
             return tuple(entries)
@@ -84,8 +84,8 @@ class CodeTree:
     def env(self, env: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
         """Returns this code's environment variables from the test run's.
 
-        Variables that the user has `given` stay, with their paths mapped. PYTHONPATH leads to this code, even to
-        editable installs: Python would otherwise find them in the test run's tree.
+        The user's `given` variables stay, with their paths replaced. PYTHONPATH leads even to this code's editable
+        installs, which Python would otherwise find in the test run's tree.
         """
         if self.is_here:
             return dict(env)
@@ -105,19 +105,18 @@ class CodeTree:
         return result
 
     def holds(self, file: Path) -> bool:
-        """Returns whether the file, links followed, belongs to the tree there."""
+        """Returns whether the tree `there` has the file, links followed."""
         if self.there is None:
             return False
         there = self.there.resolve()
         return _is_of(file.resolve(), there, there if self.here is None else self.here.resolve())
 
     def is_only_here(self, file: Path) -> bool:
-        """Returns whether the tree here has the file, and the tree there has no counterpart."""
         counterpart = self._counterpart(file)
         return counterpart is not None and not counterpart.exists()
 
     def strays(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Returns the files of the tree here that the tree there also has."""
+        """Returns the files in the tree `here` that the tree `there` also has."""
         if self.here is None or self.there is None:
             return ()
         top = self.here.resolve()
@@ -128,13 +127,13 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the counterparts of editable installs' directories. Another interpreter needs all of them."""
+        """Returns the results of `path` that differ; for another interpreter all, as it lacks the editable installs."""
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
     def _counterpart(self, path: Path) -> Path | None:
-        """Returns the path's counterpart; None if it isn't in the tree here, or belongs to the interpreter.
+        """Returns the same path in the tree `there`. None if the path isn't in `here`, or belongs to the interpreter.
 
-        Paths are compared as they are written, and then with links followed, as Git names a repository's top.
+        It compares paths as they are written, then with links followed, as Git names a repository's top.
         """
         if self.here is None or self.there is None or is_of_the_interpreter(path, top=self.here):
             return None
@@ -150,11 +149,10 @@ class CodeTree:
 
 
 HERE = CodeTree()
-"""The test run's code."""
 
 
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
-    """Returns whether the path belongs to this Python, or to its virtual environment if that lies below `top`."""
+    """Returns whether the path belongs to this Python, or to its virtual environment if this lies below `top`."""
     path = _absolute(path)
     if any(path.is_relative_to(directory) for directory in _directories(sys.prefix, site.getusersitepackages())):
         return True
@@ -169,17 +167,15 @@ def is_of_the_user(file: str) -> bool:
 
 
 def is_installed(path: Path) -> bool:
-    """Returns whether the path is in a directory that pip installs into."""
     directories = _directories(sys.prefix, site.getusersitepackages(), with_library=False)
     return any(_absolute(path).is_relative_to(directory) for directory in directories)
 
 
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
-    """Returns the directories of files that a tree's server loaded from outside the tree, shortest first.
+    """Returns the directories outside the tree, and outside the interpreter, from which its server loaded `files`.
 
-    A comparison of trees misses that code, as old and new code share it. Examples are editable installs elsewhere,
-    directories on `sys.path`, and files of the old code that Git ignores here. The interpreter's own files and a
-    command's working directory do not count. A package counts by its directory, links followed; none is below another.
+    Old and new code share the code there, so a comparison misses its changes. Packages count by the directory from
+    which Python imports them. The shortest comes first, and none is below another.
     """
     if tree.here is None:
         return ()
@@ -195,7 +191,7 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
 
 
 def import_directory(directory: Path) -> Path:
-    """Returns the directory that a package is imported from: above the outermost `__init__.py`."""
+    """Returns the directory above the outermost `__init__.py`."""
     while (directory / "__init__.py").exists():
         directory = directory.parent
     return directory
@@ -206,14 +202,14 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_of(path: Path, tree: Path, other: Path) -> bool:
-    """Returns whether the path belongs to a tree, and not to the other tree, which may lie in the first."""
+    """Returns whether the path is in a tree, and not in the other tree, which may lie within the first."""
     nested = other != tree and other.is_relative_to(tree)
     return path.is_relative_to(tree) and not (nested and path.is_relative_to(other))
 
 
 @cache
 def _directories(_prefix: str, _user_packages: str, *, with_library: bool = True) -> frozenset[Path]:
-    """Returns this Python's directories, links followed. The texts are for the cache: a program may change them."""
+    """Returns this Python's directories, with and without following links. A program may change the cached texts."""
     found = set(_package_directories())
     if with_library:
         standard = Path(sysconfig.get_path("stdlib"))

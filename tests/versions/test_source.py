@@ -711,9 +711,9 @@ def test_code_that_a_baseline_outside_the_repository_needs_is_not_forgotten(repo
 def test_code_is_kept_where_git_cannot_say_in_time_who_needs_it(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     found = find_repository(repo.top)
     assert found is not None
-    assert needed_among(found, ["1" * 40], repo.top / BASELINES) == set()
+    assert needed_among(found, {"1" * 40}, repo.top / BASELINES) == set()
     monkeypatch.setattr("pytest_fileperf.versions.source._NEEDED_PATIENCE_S", 0)
-    assert needed_among(found, ["1" * 40], repo.top / BASELINES) == {"1" * 40}
+    assert needed_among(found, {"1" * 40}, repo.top / BASELINES) == {"1" * 40}
 
 
 # --- What is compared with if the commit that is checked out is named: what was there before
