@@ -17,7 +17,7 @@ NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0, 1 if a file cannot be read or written, 2 for wrong usage."""
+    """Returns the exit code: 0, 1 if a file cannot be read or written or `--fail-over` finds a loss, 2 for wrong usage."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.command is None:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_fileperf", description=("Writes load tests, and makes reports and trends from results.")
+        prog="python -m pytest_fileperf", description="Writes load tests, and makes reports and trends from results."
     )
     commands = parser.add_subparsers(dest="command", title="commands")
     report = commands.add_parser(
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     new = commands.add_parser(
         "new",
         help="write a load test for each endpoint of an app",
-        description=("Writes a module with a load test for each endpoint that an app documents or a browser recorded."),
+        description="Writes a module with a load test for each endpoint that an app documents or a browser recorded.",
     )
     new.add_argument(
         "source",
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     trend.add_argument("--metric", metavar="NAME", help="only this metric, such as rps or p99")
     trend.add_argument("--since", metavar="REF|DATE", help="changes since a commit, a tag or a day such as 2026-11-20")
     trend.add_argument(
-        "--fail-over", metavar="SHARE", help=("exit with code 1 if a metric surely worsened by more than this: 3%%")
+        "--fail-over", metavar="SHARE", help="exit with code 1 if a metric surely worsened by more than this: 3%%"
     )
     trend.add_argument("--check", action="store_true", help="measure the commits around the last steps again")
     trend.add_argument("--link", action="store_true", help="measure renewed baselines against their predecessors")

@@ -1,7 +1,4 @@
-"""The only parser and formatter of durations, sizes, rates, shares and counts.
-
-Inside the package durations are integer nanoseconds and sizes integer bytes.
-"""
+"""Parses and formats durations (integer nanoseconds), sizes (integer bytes), rates, shares and counts."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def _split(text: str) -> tuple[float, str] | None:
 
 
 def parse_duration_ns(value: str | float) -> int:
-    """Parses `"80ms"`, `"10s"`, `"2m"` or seconds, up to a million hours. Raises ValueError for anything else."""
+    """Parses `"80ms"`, `"10s"`, `"2m"` or a number of seconds, up to a million hours. Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not 0 <= value < math.inf:
             raise ValueError(f"{value!r} isn't a duration: it must be finite and not negative")
@@ -57,7 +54,7 @@ def parse_duration_ns(value: str | float) -> int:
 
 
 def parse_size_bytes(value: str | int) -> int:
-    """Returns bytes for `"256KiB"`, `"100MB"` or a whole number of bytes; raises ValueError for anything else."""
+    """Parses `"256KiB"`, `"100MB"` or a whole number of bytes. Raises ValueError."""
     size_bytes: float | None = None
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         size_bytes = value
@@ -71,7 +68,7 @@ def parse_size_bytes(value: str | int) -> int:
 
 
 def parse_share(value: str | float) -> float:
-    """Returns 0.05 for `"5%"` or `0.05`; raises ValueError for anything that is not a share of 0 or more."""
+    """Returns 0.05 for `"5%"` or `0.05`. Raises ValueError for anything that isn't a share of 0 or more."""
     share: float | None = None
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = value
@@ -91,7 +88,7 @@ def _three_digits(number: float) -> str:
 
 
 def format_duration(duration_ns: float) -> str:
-    """Returns three digits in the unit that suits: `812 µs`, `5.02 ms`, `1.20 s`."""
+    """Returns three digits and a unit: `812 µs`, `5.02 ms`, `1.20 s`."""
     for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if duration_ns >= size_ns * 0.9995:
             return f"{_three_digits(duration_ns / size_ns)} {unit}"
@@ -99,7 +96,7 @@ def format_duration(duration_ns: float) -> str:
 
 
 def format_bytes(size_bytes: float) -> str:
-    """Returns three digits in a binary unit: `256 KiB`, `1.50 GiB`."""
+    """Returns three digits and a binary unit: `256 KiB`, `1.50 GiB`."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= size:
             return f"{_three_digits(size_bytes / size)} {unit}"
@@ -107,7 +104,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Marks thousands: `12,200`, `315`, `9.97`, `0`."""
+    """Returns `12,200`, `315`, `9.97` or `0`."""
     if per_second == 0:
         return "0"
     return f"{per_second:,.0f}" if per_second >= 100 else _three_digits(per_second)
@@ -124,10 +121,7 @@ def format_share(share: float) -> str:
 
 
 def format_change(share: float, *, unit: bool = True) -> str:
-    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit. From 100 % on it has no decimals.
-
-    From a hundredfold on it is a factor: `3,100 times`, or `×3,100` without the unit.
-    """
+    """Returns a relative change: `−6.4 %`, `+120 %` or `3,100 times`; without `unit` `−6.4`, `+120` or `×3,100`."""
     if share >= 98.5:
         factor = f"{float(f'{1 + share:.3g}'):,.0f}"
         return f"{factor} times" if unit else f"×{factor}"
@@ -141,17 +135,14 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-_MOST_NAMED = 5
-
-
-def format_names(names: Sequence[str], *, most: int = _MOST_NAMED) -> str:
-    """Names at most so many, and counts the rest: `a, b, c, d, e and 2 more`."""
+def format_names(names: Sequence[str], *, most: int = 5) -> str:
+    """Returns at most so many names, and the number of the others: `a, b, c, d, e and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def printable(text: str) -> str:
-    """Replaces characters that colour text, move the cursor or reverse the text by visible marks."""
+    """Replaces the characters that colour text, move the cursor or reverse the text by visible marks."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -166,8 +157,8 @@ def exit_text(returncode: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether the host is this machine by its name or number alone, without a DNS look-up."""
-    import ipaddress  # late, because plain pytest runs import this module
+    """Returns whether `host` is `localhost` or a loopback address. Asks no DNS."""
+    import ipaddress  # late, because pytest runs without --fileperf import this module
 
     try:
         return ipaddress.ip_address(host).is_loopback

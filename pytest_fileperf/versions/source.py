@@ -509,9 +509,9 @@ def other_branch(env: Mapping[str, str]) -> str:
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
     """Returns the branch's commit before a push. None if CI does not report it, or the clone lacks it."""
-    pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
-    if env.get("GITHUB_EVENT_NAME") == "push":
-        pushed, before = env.get("GITHUB_SHA"), _github_event(env).get("before")
+    is_githubs = env.get("GITHUB_EVENT_NAME") == "push"
+    pushed = env.get("GITHUB_SHA" if is_githubs else "CI_COMMIT_SHA")
+    before = _github_event(env).get("before") if is_githubs else env.get("CI_COMMIT_BEFORE_SHA")
     # Zeros stand for a new branch, which had no commit before. A rewritten branch has lost its old one.
     if pushed != commit or not isinstance(before, str) or not _HASH.fullmatch(before) or before == commit:
         return None

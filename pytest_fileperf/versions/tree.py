@@ -59,7 +59,7 @@ class CodeTree:
         return self.path(Path.cwd())
 
     def word(self, text: str) -> str:
-        """Applies `path` to a text that is an absolute path, or a list of them as in PATH, or ends with one after `=`."""
+        """Applies `path` to a text with absolute paths: one, a list as in PATH, or either after a `=`."""
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
         if all(Path(entry).is_absolute() for entry in entries):
