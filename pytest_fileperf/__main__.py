@@ -17,7 +17,7 @@ NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0, 1 if a file cannot be read or written or `--fail-over` finds a loss, 2 for wrong usage."""
+    """Returns the exit code: 0, 2 for wrong usage, 1 for an unusable file or a loss beyond `--fail-over`."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.command is None:
