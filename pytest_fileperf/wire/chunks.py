@@ -32,7 +32,6 @@ class ChunkedReader:
         self._trailers = b""
 
     def skip(self, size_bytes: int) -> None:
-        """Counts bytes of the current chunk as received. There may be at most `left`."""
         self.left -= size_bytes
         self.received += size_bytes
 

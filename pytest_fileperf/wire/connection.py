@@ -143,7 +143,7 @@ class Connection:
         self._streaming = False
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Waits until the socket has taken the whole request, or takes no more. Raises httpx.WriteTimeout."""
+        """Waits as `Sender.drained` does, and raises the same error."""
         await self._sender.drained(timeout_s)
 
     # --- receiving
@@ -370,7 +370,6 @@ class Connection:
 
     @property
     def sending(self) -> bool:
-        """Whether the socket has not yet taken all of the request."""
         return self._sender.unfinished
 
     def pause(self) -> None:

@@ -14,7 +14,6 @@ from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
-"""At most this much of a body is skipped at once."""
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
 """A shorter rest of a body is read, because skipping it saves nothing. Only Linux skips with `MSG_TRUNC`."""
 _KNOWN_MOST = 64
@@ -45,14 +44,12 @@ class Breach(StrEnum):
 
 
 class Exchange(Protocol):
-    """The owner's side of one request, which the connection calls."""
-
     def on_head(self, head: ResponseHead) -> bool:
-        """Takes the final response head, and returns whether it wants the body."""
+        """Returns whether the owner wants the body."""
         ...
 
     def on_body(self, data: memoryview) -> None:
-        """Takes a piece of the body. The memory is overwritten after the call."""
+        """Must copy `data`, because its memory is overwritten after the call."""
         ...
 
     def on_end(self, repeated: bool) -> bool:
@@ -64,7 +61,7 @@ class Exchange(Protocol):
         ...
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        """Ends an incomplete answer. The connection is closed."""
+        """Ends an incomplete answer. The connection is closed then."""
         ...
 
 

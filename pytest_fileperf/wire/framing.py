@@ -62,15 +62,13 @@ class ResponseHead:
 
 
 class HeadCache:
-    """Parsed heads by their bytes."""
-
     __slots__ = ("_heads",)
 
     def __init__(self) -> None:
         self._heads: dict[bytes, ResponseHead] = {}
 
     def get(self, raw: bytes) -> ResponseHead:
-        """Returns the parsed head. `raw` includes the blank line at its end. Raises httpx.RemoteProtocolError."""
+        """Returns the parsed head. `raw` ends with its blank line. Raises httpx.RemoteProtocolError."""
         head = self._heads.get(raw)
         if head is None:
             head = _parse_head(raw)

@@ -29,7 +29,6 @@ class FileSegment:
         return FileSegment(self.path, self.fd, self.offset + sent_bytes, self.size_bytes - sent_bytes)
 
     def read(self, size_bytes: int) -> bytes:
-        """Returns at most this many bytes, from the start of the segment."""
         size_bytes = min(size_bytes, self.size_bytes)
         if hasattr(os, "pread"):
             return os.pread(self.fd, size_bytes, self.offset)

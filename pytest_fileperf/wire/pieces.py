@@ -66,8 +66,6 @@ class _Events:
 
 
 class _Lines:
-    """Counts lines that are not blank."""
-
     __slots__ = ("_open",)
 
     def __init__(self) -> None:

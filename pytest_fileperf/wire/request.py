@@ -166,7 +166,6 @@ class LoadClient(FamilyClient):
         super().__init__(**options)
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does, but large payloads stay out of memory."""
         placeholders: dict[bytes, Payload] = {}
         for name in ("content", "files"):
             if arguments.get(name) is not None:
@@ -175,7 +174,6 @@ class LoadClient(FamilyClient):
         return self._filled(request, placeholders) if placeholders else request
 
     def _filled(self, request: httpx.Request, placeholders: dict[bytes, Payload]) -> httpx.Request:
-        """Replaces placeholders by their payloads, and corrects the content-length."""
         of, stream = self.family, cast(object, request.stream)
         if not isinstance(stream, of.SyncByteStream):
             raise TypeError("a payload cannot be combined with an asynchronous body")
@@ -208,7 +206,7 @@ def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
 
 
 def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Returns an item of `files=`: a payload, or a tuple of filename, payload, and other values."""
+    """Does the same for an item of `files=`: a payload, or a tuple of filename, payload and other values."""
     if isinstance(item, Payload):
         return (item.filename, _with_placeholders(item, placeholders), item.content_type)
     if isinstance(item, tuple) and len(item) >= 2 and isinstance(item[1], Payload):

@@ -144,7 +144,7 @@ class Sender:
         return True
 
     def _send_first(self) -> bool:
-        """Sends from the first piece, and returns whether the socket took all of it."""
+        """Returns whether the socket took all of the first piece."""
         rest = self._send_once(self._pieces[0], more=len(self._pieces) > 1)
         if rest is None:
             self._pieces.popleft()

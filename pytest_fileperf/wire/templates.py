@@ -41,7 +41,7 @@ _Values: TypeAlias = list[bytes]
 """A field's value for each row, as bytes for one kind of place (`Place`)."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
-"""Pieces that are joined for each request."""
+"""Pieces that are joined anew for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
 Fill: TypeAlias = Callable[[WireRequest, int], None]
 """Changes a connection's request into the request of the row with this number."""
@@ -229,7 +229,7 @@ class _Tokens:
         return any(piece is values and quoted for piece, quoted in self._pieces)
 
     def cut(self, data: bytes) -> Iterator[_Piece]:
-        """Yields the data between the tokens, and each token's piece in its place."""
+        """Yields the data, with each token replaced by its piece."""
         end = 0
         for found in self._pattern.finditer(data):
             number = int(found[1])

@@ -131,7 +131,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._free.clear()
 
     def release(self, origin: Origin, connection: Connection) -> None:
-        """Takes back a connection whose answer has ended. The next request can use it."""
+        """Takes back a connection whose answer has ended."""
         self._note(connection)
         if not connection.closed and not connection.busy:
             self._free.setdefault(origin, deque()).append(connection)
@@ -186,7 +186,6 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._under_way += 1
 
     async def _connection(self, origin: Origin, timeout: Mapping[str, float | None]) -> Connection:
-        """Returns a connection once `max_connections` allows it."""
         await self._take_place(timeout.get("pool"))
         try:
             return self._free_connection(origin) or await self._connect(origin, timeout.get("connect"))
@@ -275,10 +274,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
         self._answered: set[Origin] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends the request, and returns its response.
-
-        Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError for hosts outside of `only_to`.
-        """
+        """Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError for hosts outside of `only_to`."""
         origin, broken = _origin(request), self._family.RemoteProtocolError
         try:
             if origin not in self._answered:
@@ -355,7 +351,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- calls from the client
 
     async def head(self) -> ResponseHead:
-        """Waits for the response head. Raises the error that prevents it."""
+        """Raises the error that prevents a response head."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
@@ -383,7 +379,6 @@ class _Exchange(httpx.AsyncByteStream):
             raise
 
     async def aclose(self) -> None:
-        """Releases the connection. Closes it if its answer is incomplete."""
         self.close()
 
     def close(self) -> None:
