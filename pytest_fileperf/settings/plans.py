@@ -69,7 +69,7 @@ class Plan:
     settings: Settings
     app: AppSpec | None
     cores: frozenset[int] | None = None
-    """The server's. None, as for the generators, if there are too few cores for both."""
+    """The server's cores. None, as for the generators, if there are too few for both."""
     generator_cores: frozenset[int] | None = None
     generators: int = 1
     """At most this many processes make the load together."""
@@ -145,7 +145,7 @@ class Plan:
         """
         settings, timeout_ns = self.settings, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
-            requests = 3 * (len(self.subjects) - 1)  # some for each part
+            requests = 3 * (len(self.subjects) - 1)  # three for each part
             if requests <= _SMOKE_REQUESTS:
                 requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
             return LoadPlan(
@@ -225,8 +225,8 @@ class Plan:
     def alone(self, *, spent_ns: int | None) -> Plan:
         """Returns the plan for the code here on one start-up, after a comparison that compared nothing.
 
-        `spent_ns` is the comparison's time if it got no answer, else None. Then at least half of `max_duration` is left
-        for an answer, however long servers took to start.
+        `spent_ns` is the comparison's time if it got no answer, else None. If it is given, requests may take at least
+        half of `max_duration`, however long the servers took to start.
         """
         settings = self.settings
         timeout_ns, warmup_ns, duration_ns = settings.timeout_ns, settings.warmup_ns, settings.duration_ns
@@ -324,7 +324,7 @@ class Plan:
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)
         if settings.pause is not None:
-            # The other version's turns would be pauses too.
+            # In one closed loop, the other version's turns would add to the pauses. A turn lasts for at least three.
             return self._in_turn(max(_RATE_TURN_NS, 3 * settings.pause.mean_ns))
         if settings.rate is None:
             return None

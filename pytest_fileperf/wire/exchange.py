@@ -71,7 +71,7 @@ class Sockets:
     def __init__(self) -> None:
         self.open = 0
         self.most_open = 0
-        """The most at one time, since its reader last set it."""
+        """The most at one time in the current round. The recorder sets it back."""
         self.opened = 0
         self.closed_said = 0
         """How many connections the server closed with an announcement (`Connection: close`)."""
