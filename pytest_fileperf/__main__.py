@@ -176,7 +176,7 @@ def _trend(given: argparse.Namespace) -> int:
             out.flush()
     if worst is None:
         return 0
-    beyond = [own.series for own in trends if own.loses(worst)]
+    beyond = [own.series for own in trends if own.sure_loss > worst]
     for series in beyond:
         worse = f"{series.metric} became worse by more than {given.fail_over} since {since}"
         sys.stderr.write(f"{series.nodeid}: {worse}\n")

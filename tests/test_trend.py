@@ -156,6 +156,23 @@ def test_two_kinds_of_machine_and_a_renewed_baseline_make_no_step(tmp_path: Path
     assert (step["commit"] in commits[48:53], step["low"] < -0.049 < step["high"]) == (True, True), said
 
 
+def test_baselines_beside_the_history_are_no_code_of_a_release(tmp_path: Path) -> None:
+    """All runs compare with v1, which has baselines in the directory `perf`."""
+    first, *later = committed(tmp_path, 12)
+    (tmp_path / "perf").mkdir()
+    (tmp_path / "perf" / "base.json").write_text("{}")
+    git(tmp_path, "reset", "-q", "--hard", first)
+    git(tmp_path, "add", "perf")
+    git(tmp_path, "commit", "-q", "-m", "x")
+    git(tmp_path, "tag", "v1")
+    tests = {"test_api.py::test_get": {"old": git(tmp_path, "rev-parse", f"{first}^{{tree}}")[:12], "work": "w"}}
+    tests["test_api.py::test_get"]["ratios"] = {"rps": (-0.05, 0.01, 6)}  # type: ignore[assignment]
+    lines = [line_of(day + 3000, commit, tests) for day, commit in enumerate(later)]
+    (tmp_path / "perf" / "history.jsonl").write_text("".join(lines))
+    status, said, complaint = trend(tmp_path, "--since=v1", "perf/history.jsonl", "--fail-over=3%")
+    assert (status, "rps became worse by more than 3% since v1" in complaint) == (1, True), said + complaint
+
+
 def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:
     for words, status, complaint in (
         (

@@ -17,27 +17,27 @@ History: 1 is the first.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_fileperf.errors import PlanError, RecordError
 from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge.rules import TREND
 from pytest_fileperf.judge.trend import Course, Observed, Step, courses_of
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.units import format_count, format_names
+from pytest_fileperf.units import as_share, format_count, format_names
 from pytest_fileperf.versions.repository import Repository, find_repository
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SURE = 1.6449
 """Standard errors on each side of a 90 % interval."""
-_LOCK_S = 30.0
 _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 _MOST = 20.0
 """No log ratio is beyond: it would be a factor of half a billion."""
@@ -94,26 +93,23 @@ class Run:
 # --- Lines
 
 
+_text = partial(json.dumps, separators=(",", ":"))
+
+
 def line_of(run: Run) -> str:
     content = asdict(run)
-    digest = hashlib.sha256(_text(content).encode()).hexdigest()[:16]
-    return _text({"v": SCHEMA, "id": digest, **content}) + "\n"
-
-
-def _text(content: Mapping[str, object]) -> str:
-    return json.dumps(content, separators=(",", ":"))
+    return _text({"v": SCHEMA, "id": sha256(_text(content).encode()).hexdigest()[:16], **content}) + "\n"
 
 
 def append(path: Path, run: Run) -> None:
     """Adds a run to the file, wholly or not at all. Raises RecordError if it isn't a history, or isn't writable."""
-    line = line_of(run).encode()
     try:
         # A buffer would write its rest when the file is closed.
-        with locked(path, within_s=_LOCK_S), path.open("r+b", buffering=0) as file:
+        with locked(path, within_s=30.0), path.open("r+b", buffering=0) as file:
             there = file.read()
             if there.strip() and all(_run_of(own) is None for own in there.decode("utf-8", "replace").splitlines()):
                 raise RecordError(f"{path} isn't a history. Name another file with --fileperf-history=PATH")
-            left = memoryview(line if not there or there.endswith(b"\n") else b"\n" + line)
+            left = (line_of(run) if not there or there.endswith(b"\n") else f"\n{line_of(run)}").encode()
             try:
                 while left:
                     left = left[file.write(left) :]
@@ -136,21 +132,12 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
             raise RecordError(f"the history {path} {why}") from None
         except OSError as error:
             raise RecordError(f"the history {path} cannot be read: {error.strerror or error}. Name another") from error
-        newer, bad = 0, []
-        for number, line in enumerate(map(str.strip, lines), 1):
-            if not line or line in found:
-                continue
-            match _run_of(line):
-                case Run() as run:
-                    found[line] = run
-                case int():
-                    newer += 1
-                case None:
-                    bad.append(number)
-        if bad:
+        runs = {number: _run_of(line) for number, line in enumerate(lines, 1) if line.strip() and line not in found}
+        found |= {lines[number - 1]: run for number, run in runs.items() if isinstance(run, Run)}
+        if bad := [number for number, run in runs.items() if run is None]:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
             said.append(f"{path}: line {bad[0]}{more} left out, because it isn't a run. Maybe a merge left it")
-        if newer:
+        if newer := sum(isinstance(run, int) for run in runs.values()):
             said.append(f"{path}: {format_count(newer, 'run')} left out. Upgrade pytest-fileperf to read them")
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
 
@@ -188,6 +175,8 @@ def _run_of(line: str) -> Run | int | None:
 
 # --- Series
 
+Compared: TypeAlias = Sequence[tuple[Run, TestRatios]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series(Observed):
@@ -213,15 +202,13 @@ class Series(Observed):
         It is the change from the runs before run `begun` to the later runs, or to the last run alone. With
         `is_since_old` it is the change from the first old code.
         """
-        if begun >= len(self.runs):
+        if begun >= len(self.runs) or not (begun or is_since_old):
             return None
         now, error = course.level(begun, len(self.runs))
         if is_last_alone:
             now, error = self.ratios[-1], math.hypot(self.errors[-1], self.session_sd)
         if is_since_old:
             return now, math.hypot(error, math.sqrt(self.far))
-        if begun == 0:
-            return None
         before, error_before = course.level(0, begun)
         return now - before, math.hypot(error, error_before, math.sqrt(sum(self.links[begun:])))
 
@@ -231,33 +218,27 @@ def series_of(runs: Sequence[Run], beside: Sequence[Run] = ()) -> list[Series]:
 
     Runs `beside` them only show how much two old versions differ.
     """
-    loads, metrics = defaultdict[str, list[str]](list), defaultdict[tuple[str, str], dict[str, None]](dict)
-    for run in runs:
-        for nodeid, test in run.tests.items():
-            loads[nodeid].append(test.work)
-            metrics[nodeid, test.work].update(dict.fromkeys(test.ratios))
-    # The later one of two that are as frequent.
-    works = {nodeid: Counter(made[: -TREND.first - 1 : -1]).most_common(1)[0][0] for nodeid, made in loads.items()}
-    return [
-        _series(nodeid, name, work, runs, beside) for nodeid, work in works.items() for name in metrics[nodeid, work]
-    ]
+    tests = dict.fromkeys(nodeid for run in runs for nodeid in run.tests)
+    found = []
+    for nodeid in tests:
+        every, more = ([(run, run.tests[nodeid]) for run in some if nodeid in run.tests] for some in (runs, beside))
+        # The later one of two loads that are as frequent.
+        work = Counter([test.work for _, test in every][: -TREND.first - 1 : -1]).most_common(1)[0][0]
+        own, also = ([(run, test) for run, test in some if test.work == work] for some in (every, more))
+        for metric in dict.fromkeys(name for _, test in own for name in test.ratios):
+            of_metric = ([(run, test) for run, test in some if metric in test.ratios] for some in (own, also))
+            found.append(_series(nodeid, metric, *of_metric, others=len(every) - len(own)))
+    return found
 
 
-def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], beside: Sequence[Run]) -> Series:
-    def of_test(some: Sequence[Run]) -> list[tuple[Run, TestRatios]]:
-        own = ((run, run.tests[nodeid]) for run in some if nodeid in run.tests)
-        return [(run, test) for run, test in own if metric in test.ratios]
-
-    every = of_test(runs)
-    own = [(run, test) for run, test in every if test.work == work]
+def _series(nodeid: str, metric: str, own: Compared, also: Compared, *, others: int) -> Series:
     session_sd = TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
-    olds, machines = [test.old for _, test in own], [run.machine for run, _ in own]
-    also = [(run, test) for run, test in of_test(beside) if test.work == work]
     offsets, apart, turns = _linked(metric, own, also, session_sd)
+    olds, machines = [test.old for _, test in own], [run.machine for run, _ in own]
     # Machines that take turns come back to a link with the same error, so all their turns share it.
     links = [0.0, *(apart(*both) / turns.get(both, 1) for both in pairwise(olds))]
-    for at, machine in enumerate(machines):
-        if at and machine not in machines[max(0, at - TREND.machine_runs) : at]:
+    for at in range(1, len(own)):
+        if machines[at] not in machines[max(0, at - TREND.machine_runs) : at]:
             links[at] += TREND.machine_sd**2
     return Series(
         nodeid=nodeid,
@@ -270,39 +251,40 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], beside: Se
         old=olds[0],
         far=apart(olds[0], olds[-1]),
         unlinked=tuple(both for both in pairwise(dict.fromkeys(olds)) if apart(*both) == _UNKNOWN_LINK),
-        others=len(every) - len(own),
+        others=others,
     )
 
 
 def _linked(
-    metric: str, own: Sequence[tuple[Run, TestRatios]], beside: Sequence[tuple[Run, TestRatios]], session_sd: float
-) -> tuple[Mapping[str, float], Callable[[str, str], float], Mapping[tuple[str, str], int]]:
+    metric: str, own: Compared, also: Compared, session_sd: float
+) -> tuple[dict[str, float], Callable[[str, str], float], dict[tuple[str, str], int]]:
     """Returns old codes' log ratios to the first, a function for the variance between two, and how often two alternate.
 
     A run ties its code to the old one. A tree of the surest ties joins all old codes (Prim's algorithm).
     """
     ties = defaultdict[str, defaultdict[str, list[tuple[float, float]]]](lambda: defaultdict(list))
-    neighbours = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+    turns = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
 
     def tie(one: str, other: str, change: float, variance: float) -> None:
         ties[one][other].append((change, variance))
         ties[other][one].append((-change, variance))
 
-    for run, test in (*own, *beside):
+    for run, test in (*own, *also):
         ratio, error, _ = test.ratios[metric]
         tie(test.old, run.tree, ratio, (error * (_LUCK if test.stored else 1)) ** 2 + session_sd**2)
     for (_, one), (_, other) in pairwise(own):
         if one.old != other.old:
-            low, high = sorted((one, other), key=lambda test: test.old)
-            (ratio, error, _), (next_ratio, next_error, _) = low.ratios[metric], high.ratios[metric]
+            (ratio, error, _), (next_ratio, next_error, _) = one.ratios[metric], other.ratios[metric]
             variance = error**2 + next_error**2 + 2 * session_sd**2
-            neighbours[low.old, high.old].append((ratio - next_ratio, variance))
+            turns[one.old, other.old].append((ratio - next_ratio, variance))
+            turns[other.old, one.old].append((next_ratio - ratio, variance))
     # Machines with own baselines alternate. If they do so often, a step between two runs hardly matters.
-    turns = {both: len(seen) for both, seen in neighbours.items() if len(seen) >= TREND.turns}
-    for both, count in turns.items():
-        changes, variances = zip(*neighbours[both], strict=True)
-        tie(*both, median(changes), 3 * fmean(variances) / count)  # a median, of differences that share runs
-    olds = dict.fromkeys(test.old for _, test in (*own, *beside))
+    often = {both: len(seen) for both, seen in turns.items() if len(seen) >= TREND.turns}
+    for (one_old, other_old), count in often.items():
+        if one_old < other_old:
+            changes, variances = zip(*turns[one_old, other_old], strict=True)
+            tie(one_old, other_old, median(changes), 3 * fmean(variances) / count)  # differences that share runs
+    olds = dict.fromkeys(test.old for _, test in (*own, *also))
     for both in pairwise(olds):
         tie(*both, 0.0, 100 * _UNKNOWN_LINK)
     first = next(iter(olds))
@@ -312,12 +294,12 @@ def _linked(
         if code in offsets:
             continue
         offsets[code], above[code] = offsets.get(parent, 0.0) + change, (parent, variance)
-        for other_code, seen in ties[code].items():
+        for following, seen in ties[code].items():
             # Code that was compared with one other only tells nothing about old codes.
-            if other_code not in offsets and (other_code in olds or len(ties[other_code]) > 1):
+            if following not in offsets and (following in olds or len(ties[following]) > 1):
                 weights = [1 / variance for _, variance in seen]
-                mean = fmean((change for change, _ in seen), weights)
-                heappush(ahead, (1 / sum(weights), other_code, code, mean))
+                change = fmean((change for change, _ in seen), weights)
+                heappush(ahead, (1 / sum(weights), following, code, change))
     places = {code: place for place, code in enumerate(offsets)}
 
     def apart(one: str, other: str) -> float:
@@ -328,7 +310,7 @@ def _linked(
             total += variance
         return min(_UNKNOWN_LINK, total)
 
-    return offsets, apart, turns | {(high, low): count for (low, high), count in turns.items()}
+    return offsets, apart, often
 
 
 # --- Trends
@@ -350,14 +332,15 @@ class Trend:
         return tuple(step for step in self.course.steps if step.at >= self.begun)
 
     @property
+    def sure_loss(self) -> float:
+        """The share by which it surely became worse, at 95 %. Below 0 if it may be better."""
+        change, error = self.total
+        return as_share(METRICS[self.series.metric].worse_sign * change - SURE * error)
+
+    @property
     def is_known(self) -> bool:
         """Whether runs link all old codes in it: a link that nobody measured has an error of 1."""
         return self.total[1] < 1
-
-    def loses(self, share: float) -> bool:
-        """Returns whether a loss beyond this share is sure, at 95 %."""
-        change, error = self.total
-        return METRICS[self.series.metric].worse_sign * change - SURE * error > math.log1p(share)
 
 
 def trends_of(
@@ -381,14 +364,13 @@ def trends_of(
     places = {commit: place for place, commit in enumerate((listed or "").split())}
     clean = [run for run in every if not run.dirty and run != now]
     runs = sorted((run for run in clean if run.commit in places), key=lambda run: (places[run.commit], run.at)) or clean
-    if beside := len(every) - len(runs) - (now in every):
-        said.append(f"{format_count(beside, 'run')} of uncommitted code or other branches left out")
-    if now is not None:
-        runs.append(now)
     shown = set(map(id, runs))
+    if beside := [run for run in every if id(run) not in shown and run != now]:
+        said.append(f"{format_count(len(beside), 'run')} of uncommitted code or other branches left out")
+    runs += [now] if now is not None else []
     found = [
         series
-        for series in series_of(runs, [run for run in every if id(run) not in shown])
+        for series in series_of(runs, beside)
         if name.lower() in series.nodeid.lower() and metric in (None, series.metric)
     ]
     if (name or metric) and runs and not found:
@@ -396,39 +378,33 @@ def trends_of(
         raise PlanError(f"no test and metric of this history matches. Its tests are {format_names(known)}")
     trees, is_later = None, None
     if since is not None:
-        trees, is_later = _since(since, repository, places, source, (paths[0].parent, Path(".fileperf")))
+        trees, is_later = _since(since, repository, places, source, paths[0].parent)
     trends, unknown = [], dict[str, None]()
     for series, course in zip(found, courses_of(found), strict=True):
         later = (at for at, run in enumerate(series.runs) if is_later is None or run is now or is_later(run))
         begun = next(later, len(series.runs))
         is_since_old = trees is None or series.old in trees
-        change = series.change_since(begun, course, is_since_old=is_since_old, is_last_alone=series.runs[-1] is now)
-        if change is None:
+        total = series.change_since(begun, course, is_since_old=is_since_old, is_last_alone=series.runs[-1] is now)
+        if total is None:
             said.append(f"{series.nodeid}: {series.metric} has no runs both before and after {since}")
+        else:
+            trends.append(Trend(series=series, course=course, total=total, begun=begun))
+            if series.others:
+                others = format_count(series.others, "run")
+                said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
+            if series.unlinked:
+                said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before; `--link` does")
+        if total is None or not trends[-1].is_known:
             unknown[series.nodeid] = None
-            continue
-        trend = Trend(series=series, course=course, total=change, begun=begun)
-        trends.append(trend)
-        if not trend.is_known:
-            unknown[series.nodeid] = None
-        if series.others:
-            others = format_count(series.others, "run")
-            said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
-        if series.unlinked:
-            said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before; `--link` does")
     return trends, list(dict.fromkeys(said)), list(unknown)
 
 
 def _since(
-    since: str,
-    repository: Repository | None,
-    places: Mapping[str, int],
-    source: Source | None,
-    baselines: Iterable[Path],
+    since: str, repository: Repository | None, places: Mapping[str, int], source: Source | None, beside: Path
 ) -> tuple[set[str], Callable[[Run], bool]]:
     """Returns the commit's tree (none for a day), and a function that tells whether a run is later.
 
-    Trees have no baselines. Without a `source`, these may be in one of the given directories.
+    Trees have no baselines. Without a `source`, these may be in `.fileperf` or in the directory `beside`.
     """
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)
@@ -438,14 +414,12 @@ def _since(
         except ValueError:
             raise PlanError(f"--since={since} is neither a commit nor a day such as 2026-11-20") from None
         return set(), lambda run: run.time >= day
-    made = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit))
-    with ExitStack() as stack:
+    if source is None:
         from pytest_fileperf.versions.source import Source  # loads much, and few ask for it
 
-        sources = [stack.enter_context(Source(Path.cwd(), each)) for each in baselines] if source is None else [source]
-        trees = {each.tree_of(commit)[:12] for each in sources}
-    ordered = places.keys()
-    return (
-        trees,
-        lambda run: places[run.commit] > places[commit] if {run.commit, commit} <= ordered else run.time > made,
-    )
+        with Source(Path.cwd(), Path(".fileperf")) as usual, Source(Path.cwd(), beside) as other:
+            trees = {usual.tree_of(commit)[:12], other.tree_of(commit)[:12]}
+    else:
+        trees = {source.tree_of(commit)[:12]}
+    made, known = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit)), places.keys()
+    return trees, lambda run: places[run.commit] > places[commit] if {run.commit, commit} <= known else run.time > made

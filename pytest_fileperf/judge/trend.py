@@ -90,13 +90,11 @@ class Course:
 
 def courses_of(every: Sequence[Observed]) -> list[Course]:
     judged = [_judged(one) for one in every]
-    # Rows are series, and short ones have more runs at their ends, which change no earlier division.
-    longest = max((len(ratios) for ratios, *_ in judged), default=0)
-    rows = (
-        [np.pad(values, (0, longest - len(values)), mode="edge") for values in each]
-        for each in zip(*judged, strict=True)
-    )
-    backs = partition(*map(np.array, rows)) if judged else ()
+    # Rows are series. Short ones have ones at their ends, which change no earlier division.
+    rows = np.ones((3, len(every), max((len(one.ratios) for one in every), default=0)))
+    for row, own in enumerate(judged):
+        rows[:, row, : len(own[0])] = own
+    backs = partition(*rows)
     return [_course(*own, _begins(back[: len(own[0]) + 1])) for own, back in zip(judged, backs, strict=True)]
 
 
@@ -169,16 +167,13 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
         jumps.append(Step(at=at, earliest=begun + earliest, latest=begun + latest, change=change, error=error))
     steps, place = [], 0
     while place < len(jumps):
-        step = jumps[place]
-        far = last = place
-        while far + 1 < len(jumps) and _may_be_one(*jumps[far : far + 2]):
-            far += 1
-        for end in range(far, place - 1, -1):
-            costs = sum(segment.cost for segment in segments[place : end + 2])
-            if slow := part(place, end + 2).slow_change(begins[place], jumps[place].at, jumps[end].at, costs):
-                step, last = slow, end
+        step = None
+        # As many steps as one slow change explains.
+        for last in range(len(jumps) - 1, place - 1, -1):
+            costs = sum(segment.cost for segment in segments[place : last + 2])
+            if step := part(place, last + 2).slow_change(begins[place], jumps[place].at, jumps[last].at, costs):
                 break
-        steps.append(step)
+        steps.append(step or jumps[place])
         place = last + 1
     return Course(
         steps=tuple(steps),
@@ -189,11 +184,6 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
     )
 
 
-def _may_be_one(step: Step, later: Step) -> bool:
-    """Returns whether two steps may be parts of one slow change."""
-    return step.change * later.change > 0 and later.at - step.at <= TREND.slow_runs
-
-
 class _Segment:
     """Runs between two steps: their `levels`, which only links move, with the `variances` of these."""
 
@@ -202,7 +192,7 @@ class _Segment:
         self._ahead, ahead, sure = _filtered(y, v, link)
         moves = np.append(link[1:], 0.0)
         self._behind, back, back_sure = (one[::-1] for one in _filtered(y[::-1], v[::-1], moves[::-1]))
-        # Later runs add to the estimate of each mean, except the last.
+        # Later runs add to the estimate of each mean, but the last.
         weight = np.append(1 / (back_sure[1:] + link[1:]), 0.0)
         self.variances = 1 / (1 / sure + weight)
         self.levels = self.variances * (ahead / sure + weight * np.append(back[1:], 0.0))

@@ -294,7 +294,7 @@ def _result(result: Result) -> dict[str, object]:
             "outcome": verdict.outcome,
             "saturated": measurement.saturated,
             "code": notes_text(verdict.code_notes),
-            "comparisons": [_judged(comparison, *_COMPARED) for comparison in verdict.comparisons],
+            "comparisons": [_judged(item, *_COMPARED) | _since_release(item) for item in verdict.comparisons],
             "world": [_judged(comparison, *_COMPARED) for comparison in verdict.world],
             "limits": [_judged(check, "name", "limit", "value", "holds") for check in verdict.limits],
         },
@@ -407,6 +407,12 @@ def _queries(queries: Queries) -> dict[str, object]:
         "statements": [named(one, "text", "place", "count") for one in queries.statements],
         "outside": queries.outside,
     }
+
+
+def _since_release(item: MetricComparison) -> dict[str, object]:
+    if item.since_release is None:
+        return {}
+    return {"since_release": dict(zip(("release", "change", "low", "high"), item.since_release, strict=True))}
 
 
 def _judged(item: MetricComparison | LimitCheck, *names: str) -> dict[str, object]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import fmean
 
@@ -73,42 +72,37 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = N
 
 def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
     """Returns JSON values: changes are shares, intervals are 90 %."""
-    return [
+    return [_values(trend) for trend in trends]
+
+
+def _values(trend: Trend) -> dict[str, object]:
+    series = trend.series
+    interval = "change", "low", "high"
+    steps = [
         {
-            "test": trend.series.nodeid,
-            "metric": trend.series.metric,
-            **_values(*trend.total),
-            "noise": trend.course.noise,
-            "steps": [
-                {
-                    **_values(step.change, step.error),
-                    "slow": step.is_slow,
-                    "commit": trend.series.runs[step.at].commit,
-                    "after": trend.series.runs[step.at - 1].commit,
-                    "at": trend.series.runs[step.at].time.isoformat(),
-                    "first_run": step.earliest,
-                    "last_run": step.latest,
-                }
-                for step in trend.steps
-            ],
-            "runs": [
-                {"commit": run.commit, "at": run.at, "log_ratio": ratio, "error": error, "level": level}
-                for run, ratio, error, level in zip(
-                    trend.series.runs, trend.series.ratios, trend.series.errors, trend.course.levels, strict=True
-                )
-            ],
+            **dict(zip(interval, shares(step.change, step.error), strict=True)),
+            "slow": step.is_slow,
+            "commit": series.runs[step.at].commit,
+            "after": series.runs[step.at - 1].commit,
+            "at": series.runs[step.at].time.isoformat(),
+            "first_run": step.earliest,
+            "last_run": step.latest,
         }
-        for trend in trends
+        for step in trend.steps
     ]
+    runs = [
+        {"commit": run.commit, "at": run.at, "log_ratio": ratio, "error": error, "level": level}
+        for run, ratio, error, level in zip(series.runs, series.ratios, series.errors, trend.course.levels, strict=True)
+    ]
+    total = dict(zip(interval, shares(*trend.total), strict=True))
+    named = {"test": series.nodeid, "metric": series.metric}
+    return {**named, **total, "noise": trend.course.noise, "steps": steps, "runs": runs}
 
 
 def newest_first(trends: Sequence[Trend]) -> list[Trend]:
-    """Returns them by the time of their last steps; trends without a step come last."""
-
-    def newest(trend: Trend) -> datetime:
-        return max((trend.series.runs[step.at].time for step in trend.steps), default=datetime.min.replace(tzinfo=UTC))
-
-    return sorted(trends, key=newest, reverse=True)
+    """Returns the trends by the time of their last steps; trends without a step come last."""
+    changed = sorted((own for own in trends if own.steps), key=lambda own: own.series.runs[own.steps[-1].at].time)
+    return [*reversed(changed), *(own for own in trends if not own.steps)]
 
 
 def titles(trends: Sequence[Trend]) -> dict[str, str]:
@@ -118,13 +112,12 @@ def titles(trends: Sequence[Trend]) -> dict[str, str]:
     return {nodeid: nodeid if counts[name] > 1 else name for nodeid, name in short.items()}
 
 
-def commit_text(run: Run) -> str:
-    """Returns `1a2b3c4 of 2026-10-12`."""
-    return f"{_code(run)} of {run.time:%Y-%m-%d}"
-
-
 def _code(run: Run) -> str:
     return run.commit[:7] or run.tree[:7]
+
+
+def commit_text(run: Run) -> str:
+    return f"{_code(run)} of {run.time:%Y-%m-%d}"
 
 
 def step_text(step: Step, runs: Sequence[Run]) -> str:
@@ -158,10 +151,6 @@ def change_text(change: float, error: float) -> str:
     middle, *interval = shares(change, error)
     low, high = (format_change(bound, unit=False) for bound in interval)
     return f"{format_change(middle)} [{low}, {high}]"
-
-
-def _values(change: float, error: float) -> dict[str, float]:
-    return dict(zip(("change", "low", "high"), shares(change, error), strict=True))
 
 
 def _means(trend: Trend) -> list[float]:

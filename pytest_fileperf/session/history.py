@@ -33,17 +33,10 @@ from pytest_fileperf.versions.source import Source, other_branch
 
 # --- A line of a session
 
-_VOID = frozenset(
-    {
-        ReasonKind.BASE_FAILED,
-        ReasonKind.INCOMPARABLE,
-        ReasonKind.LEFT_WORK,
-        ReasonKind.LOST,
-        ReasonKind.OTHER_ANSWERS,
-        ReasonKind.SAME_FILES,
-        ReasonKind.SATURATED,
-    }
-)
+_VOID = frozenset((
+    ReasonKind.BASE_FAILED, ReasonKind.INCOMPARABLE, ReasonKind.LEFT_WORK, ReasonKind.LOST,
+    ReasonKind.OTHER_ANSWERS, ReasonKind.SAME_FILES, ReasonKind.SATURATED,
+))  # fmt: skip
 """With such a reason, something other than the code may have made the ratio."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
 """Keys of an identity that may differ between comparable runs. So may their stabilised properties."""
@@ -168,6 +161,32 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
             yield from _bisect(*both, step)
 
 
+def _answer(found: MetricComparison | None, step: Step) -> str:
+    """Returns whether a comparison confirms a step."""
+    if found is None or found.change is None or found.low is None or found.high is None:
+        why = sentence(found.reason) if found is not None else ""
+        return f"not decided: {why or 'both commits could not be compared'}"
+    low, high = (format_change(bound, unit=False) for bound in (found.low, found.high))
+    sign = math.copysign(1, step.change)
+    least, most = sorted((sign * found.low, sign * found.high))
+    answer = "yes" if least > 0 else "no" if most < abs(as_share(step.change / 2)) else "not decided"
+    return f"{answer}, {format_change(found.change)} [{low}, {high}], measured again"
+
+
+def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
+    repository = find_repository(Path.cwd())
+    between = None if repository is None else repository.answers("rev-list", "--count", f"{before}..{after}")
+    if between == "1":
+        yield f"  it is {after[:10]}, the only commit between both runs"
+    elif between not in (None, "0"):
+        tolerance = f"-o fileperf_tolerance={100 * abs(as_share(step.change / 2)):.2g}%"
+        # A run would change a history that is committed, and Git then checks nothing out.
+        options = f"--fileperf-max-duration={_TIME} {tolerance} -o fileperf_history= {shlex.quote(_item_of(nodeid))}"
+        yield f"  one of {between} commits; this finds it:"
+        yield f"  git bisect start {after[:10]} {before[:10]}"
+        yield f"  git bisect run python -m pytest --fileperf --fileperf-against={before[:10]} {options}"
+
+
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
     """Measures the difference between renewed baselines if no run tells it, and appends it to the first history."""
     commits = {run.tree: run.commit for run in read(paths)[0] if run.commit and not run.dirty}
@@ -196,13 +215,10 @@ def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[M
         raise PlanError(f"{Path.cwd()} isn't in a Git repository")
     test, place = _item_of(nodeid), scratch.make("recheck")
     clone, record = place / repository.top.name, place / "record.json"
+    against = f"--fileperf-against={before}", f"--fileperf-json={record}", f"--fileperf-max-duration={_TIME}"
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf", *against, *options, test)
     try:
         repository.clone(after, clone)
-        command = (
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf"),
-            *(f"--fileperf-against={before}", f"--fileperf-json={record}", f"--fileperf-max-duration={_TIME}"),
-            *(*options, test),
-        )
         inside = clone / Path.cwd().resolve().relative_to(repository.top.resolve())
         done = run(command, cwd=inside, env=os.environ, timeout_s=_PATIENCE_S)
         if not record.exists():
@@ -222,33 +238,3 @@ def _item_of(nodeid: str) -> str:
     """Returns pytest's name of a test, without the part or step of its load; parameters may have a `#`."""
     name, bracket, rest = nodeid.rpartition("]")
     return name + bracket + rest.partition("#")[0]
-
-
-def _answer(found: MetricComparison | None, step: Step) -> str:
-    """Returns whether a comparison confirms a step."""
-    if found is None or found.change is None or found.low is None or found.high is None:
-        why = sentence(found.reason) if found is not None else ""
-        return f"not decided: {why or 'both commits could not be compared'}"
-    low, high = (format_change(bound, unit=False) for bound in (found.low, found.high))
-    seen = f"{format_change(found.change)} [{low}, {high}], measured again"
-    sign, half = math.copysign(1, step.change), abs(as_share(step.change / 2))
-    if min(sign * found.low, sign * found.high) > 0:
-        return f"yes, {seen}"
-    return f"no, {seen}" if max(sign * found.low, sign * found.high) < half else f"not decided, {seen}"
-
-
-def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
-    repository = find_repository(Path.cwd())
-    between = None if repository is None else repository.answers("rev-list", "--count", f"{before}..{after}")
-    if between == "1":
-        yield f"  it is {after[:10]}, the only commit between both runs"
-    if between in (None, "0", "1"):
-        return
-    yield f"  one of {between} commits; this finds it:"
-    yield f"  git bisect start {after[:10]} {before[:10]}"
-    options = (
-        f"--fileperf-against={before[:10]} --fileperf-max-duration={_TIME}"
-        f" -o fileperf_tolerance={100 * abs(as_share(step.change / 2)):.2g}%"
-        " -o fileperf_history="  # a history that is committed would change, and Git then checks nothing out
-    )
-    yield f"  git bisect run python -m pytest --fileperf {options} {shlex.quote(_item_of(nodeid))}"
