@@ -1,4 +1,4 @@
-"""The endpoints of an app, by its OpenAPI document or a browser's recording (HAR), with requests that they accept."""
+"""Finds an app's endpoints in its OpenAPI document or a browser's recording (HAR), with requests that they accept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JSON, _FORM, _MULTIPART, _BYTES = (
 )
 _EVENTS = "text/event-stream"
 _BODIES = (_JSON, _FORM, _MULTIPART, _BYTES, "text/plain")
-"""Kinds of bodies, the most specific first."""
+"""If an endpoint accepts several, the first one is taken."""
 _FORMATS = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
@@ -52,34 +52,27 @@ _FORMATS = {
     "ipvanyinterface": "127.0.0.1/8",
     "json-string": "{}",
 }
-"""Strings of JSON Schema's formats, and of pydantic's."""
-_NOT_MODIFIED = 304
-"""A browser's answer from its cache; without one, the answer is 200."""
+"""Valid texts for the formats of JSON Schema and pydantic."""
 _AUTHORS_OWN = re.compile(r"password|token|\w+_id|\w*[a-z]Id", re.ASCII)
-"""Names of fields whose values only the author knows: secrets, and rows that must exist."""
+"""Names of fields whose values only the author knows: secrets, and ids of rows that must exist."""
 _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
-"""Errors on reading a malformed document."""
-_SERVED_AT = ("/openapi.json", "/schema/openapi.json")
-"""FastAPI and Litestar serve their documents here."""
-_PATIENCE_S = 3.0
+"""Errors from reading a malformed document."""
 _NO_SLASH = "[^/]+"
-_DEEP = 4
-"""From this depth on, optional fields are left out: a schema may contain itself."""
-_DEEPEST = 12
-"""At this depth, even required fields are left out."""
+_DEEP, _DEEPEST = 4, 12
+"""A schema may contain itself. From the first depth on, a sample has no optional values; at the second, no fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An endpoint of an app, and the values of a request to it."""
+    """An endpoint of an app, and a request to it."""
 
     method: str
     """In lower case."""
     path: str
-    """As it is documented: `/items/{item_id}`."""
+    """As the document has it: `/items/{item_id}`."""
     url: str
-    """With values for parameters that have an example."""
+    """The path, with values for parameters that have an example."""
     summary: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -88,17 +81,17 @@ class Endpoint:
     files: Sequence[str] = ()
     has_bytes: bool = False
     expect_status: int | None = None
-    """Its documented answer, if that is a redirect."""
+    """The status of an endpoint that redirects; None for any other."""
     has_events: bool = False
-    """Whether its answer is a stream of events, which may never end."""
+    """Whether the answer is a stream of events, which may never end."""
     needs: tuple[str, ...] = ()
-    """Values that only its author knows: `item_id in the path`."""
+    """Values that only the app's author knows: `item_id in the path`."""
 
 
 def document_of(source: str) -> Mapping[str, Any]:
-    """Returns an app's OpenAPI document (`"module:attribute"`), or the document or recording in a JSON file.
+    """Returns the document of an app (`"module:attribute"`), or the document or recording in a JSON file.
 
-    Raises PlanError for any other file, and AppLoadError for an app that cannot be imported.
+    Raises PlanError for an app or file without one, and AppLoadError for an app that cannot be imported.
     """
     if source.endswith((".json", ".har")):
         try:
@@ -114,7 +107,7 @@ def document_of(source: str) -> Mapping[str, Any]:
                 f"{source} does not document its endpoints, as FastAPI and Litestar do. Give its OpenAPI "
                 "document, or a recording of a browser (HAR), as a JSON file"
             )
-        # An app that is started alone knows nothing of its servers' names elsewhere, behind a proxy.
+        # The servers in the document are for clients. An app on its own has no path in front of its endpoints.
         document = {**made(), "servers": ()}
     if isinstance(document, dict) and "swagger" in document:
         raise PlanError(f"{source} is a Swagger 2.0 document. Convert it to OpenAPI 3")
@@ -124,23 +117,23 @@ def document_of(source: str) -> Mapping[str, Any]:
 
 
 def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
-    """Returns a document's endpoints in its order; raises PlanError for a malformed one."""
+    """Returns the endpoints in the document's order. Raises PlanError for a malformed document."""
+    schemas = _Schemas(document)
     try:
-        return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
+        if "log" in document:
+            return tuple(_recorded(document["log"]))
+        return tuple(
+            _endpoint(schemas, path, method, item[method], item.get("parameters", ()))
+            for method, path, item in _operations(schemas)
+        )
     except _MALFORMED as error:
         raise PlanError(f"the document does not follow its format: {type(error).__name__}: {error}") from error
 
 
-def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
-    schemas = _Schemas(document)
-    for method, path, item in _operations(schemas):
-        yield _endpoint(schemas, path, method, item[method], item.get("parameters", ()))
-
-
 def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yields each endpoint's method and path, with the documentation of the path and the method."""
+    """Yields each endpoint's method and path, and the path's item in the document."""
     for path, reference in schemas.document["paths"].items():
-        item = schemas.at(reference) if path.startswith("/") else {}  # Others are extensions.
+        item = schemas.at(reference) if path.startswith("/") else {}  # else it is an extension
         yield from ((method, path, item) for method in _METHODS if isinstance(item.get(method), dict))
 
 
@@ -175,12 +168,11 @@ def _endpoint(
     if security and {} not in security:
         needs.append("credentials")
     body = _body(schemas, operation, needs)
-    summary = " ".join(str(operation.get("summary") or "").split())
     return Endpoint(
         method=method,
         path=path,
         url=url,
-        summary=summary,
+        summary=" ".join(str(operation.get("summary") or "").split()),
         params=params,
         headers=headers,
         expect_status=_redirect(operation),
@@ -193,13 +185,12 @@ def _endpoint(
 
 
 def _redirect(operation: Mapping[str, Any]) -> int | None:
-    """Returns the status of an endpoint that always redirects; None for any other."""
     good = [str(status) for status in operation.get("responses") or () if str(status)[:1] in "23"]
     return int(good[0]) if good and good[0].isdigit() and all(status[0] == "3" for status in good) else None
 
 
 def _told(schema: Mapping[str, Any]) -> Any:
-    """Returns the author's example, constant, default or first choice; None without any."""
+    """Returns the value in a schema: its example, constant, default or first choice. None without any."""
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
         return examples[0]
@@ -208,7 +199,7 @@ def _told(schema: Mapping[str, Any]) -> Any:
 
 
 def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> dict[str, Any]:
-    """Returns the fields of an endpoint that are its body."""
+    """Returns the fields of `Endpoint` for the body. Adds to `needs` if only the author knows a useful body."""
     asked = schemas.at(operation.get("requestBody", {}))
     content = {kind.partition(";")[0].strip(): schemas.at(own) for kind, own in asked.get("content", {}).items()}
     if not content or not asked.get("required", True):
@@ -229,7 +220,7 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
         return {"json": value}
     form = schemas.whole(schema)
     fields = {name: schemas.at(one) for name, one in form.get("properties", {}).items()}
-    # A form of optional fields only is sent whole: without any, there would be no body.
+    # If all fields are optional, all are sent: else there would be no body.
     wanted = [name for name in fields if name in form.get("required", ())] or list(fields)
     needs += ["the body, whose fields are not documented"] * (not fields)
     files = [name for name in wanted if schemas.is_file(fields[name])]
@@ -239,19 +230,19 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Schemas:
-    """The schemas of a document, and values that they accept."""
+    """Resolves a document's schemas, and makes values that they accept."""
 
     document: Mapping[str, Any]
 
     @property
     def prefix(self) -> str:
-        """The path of the first server, which all paths follow."""
+        """The path of the document's first server, which stands in front of all paths."""
         servers: Sequence[Mapping[str, Any]] = self.document.get("servers") or ({},)
         path = urlsplit(str(servers[0].get("url", ""))).path.rstrip("/")
         return "" if "{" in path else path
 
     def at(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Follows a reference."""
+        """Returns the value, or the value that it refers to by `$ref`."""
         for _ in range(_DEEPEST):
             if "$ref" not in value:
                 break
@@ -262,7 +253,7 @@ class _Schemas:
         return value
 
     def whole(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Merges all of `allOf` into a schema, and the easiest choice that is not null."""
+        """Returns a schema without references, merged with its `allOf` and one choice of its `anyOf` or `oneOf`."""
         schema = self.at(schema)
         whole: dict[str, Any] = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
         choices = [choice for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
@@ -282,13 +273,13 @@ class _Schemas:
         return whole
 
     def told_beside(self, value: Mapping[str, Any]) -> Any:
-        """Returns the example that stands beside a schema, not in it; None if there isn't one."""
+        """Returns the example of a parameter or body, beside its schema; None if there isn't one."""
         named = value.get("examples")
         examples = [self.at(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)
 
     def is_free_text(self, schema: Mapping[str, Any]) -> bool:
-        """Whether only an author knows a useful value: any text is accepted, and there is no example."""
+        """Whether the schema accepts any text and has no example, so that only the author knows a useful value."""
         own = self.whole(schema)
         if own.get("type") == "array" and _told(own) is None:
             own = self.whole(own.get("items", {}))
@@ -305,7 +296,7 @@ class _Schemas:
         return own.get("format") == "binary" or "contentMediaType" in own
 
     def sample(self, schema: Mapping[str, Any], needs: list[str], name: str, depth: int = 0) -> Any:
-        """Returns a value that the schema accepts. Notes its name if only the author knows a useful one."""
+        """Returns a value that the schema accepts. Adds its name to `needs` if only the author knows a useful one."""
         own = self.whole(schema)
         if (value := _told(own)) is not None:
             return value
@@ -354,7 +345,7 @@ class _Schemas:
 
 
 def _matching(pattern: str, text: str) -> str | None:
-    """Returns the given text if it matches, or a word of the pattern (`^(asc|desc)$`); None if neither does."""
+    """Returns the text or a word from the pattern, as in `^(asc|desc)$`, if that matches; else None."""
     try:
         return next((one for one in (text, *re.findall(r"\w+", pattern), "a", "1") if re.search(pattern, one)), None)
     except re.error:
@@ -362,11 +353,11 @@ def _matching(pattern: str, text: str) -> str | None:
 
 
 def _number(own: Mapping[str, Any], *, whole: bool) -> float:
-    """Returns 1, or an accepted number near the schema's limits, or between them."""
+    """Returns 1 if the schema accepts it, else a number near its limits or between them."""
     step = own.get("multipleOf") or 1
     any_fraction = not whole and not own.get("multipleOf")
     keys = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
-    # In older documents, an exclusive end is a boolean beside the end.
+    # In older documents, `exclusiveMinimum` is a boolean beside `minimum`.
     least, above, most, below = (own[key] if type(own.get(key)) in (int, float) else None for key in keys)
     ends = [end for end in (least, above, most, below) if end is not None]
     near = [(end // step + more) * step for end in ends for more in (0, 1, -1)]
@@ -380,7 +371,7 @@ def _number(own: Mapping[str, Any], *, whole: bool) -> float:
 
 
 def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
-    """Yields each method and path of the first entry's host once, with the first request that succeeded."""
+    """Yields an endpoint for each method and path at the first entry's host, from the first successful request."""
     seen, host = set(), None
     for entry in log.get("entries", ()):
         request, status = entry["request"], entry.get("response", {}).get("status", 200)
@@ -413,7 +404,7 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
             path=address.path,
             url=(address.path or "/").replace("{", "%7B").replace("}", "%7D"),
             params=_grouped(parse_qsl(address.query, keep_blank_values=True)),
-            expect_status=status if 300 <= status < 400 and status != _NOT_MODIFIED else None,
+            expect_status=status if 300 <= status < 400 and status != 304 else None,  # 304 is from a cache
             needs=tuple(needs),
             **body,
         )
@@ -423,10 +414,10 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 
 
 def served_document(running: RunningServer) -> Mapping[str, Any] | None:
-    """Returns the document from a usual place, or an empty one if there is none. None if the server did not answer."""
+    """Returns a server's OpenAPI document, or an empty one if there is none. None if the server does not answer."""
     # An app in this process may raise anything.
-    with suppress(Exception), running.sync_client(timeout=_PATIENCE_S) as client:
-        for path in _SERVED_AT:
+    with suppress(Exception), running.sync_client(timeout=3.0) as client:
+        for path in ("/openapi.json", "/schema/openapi.json"):  # of FastAPI, and of Litestar
             answer = client.get(path)
             document: object = answer.json() if answer.status_code == 200 else None
             if isinstance(document, dict) and "paths" in document:
@@ -436,10 +427,10 @@ def served_document(running: RunningServer) -> Mapping[str, Any] | None:
 
 
 def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
-    """Returns for each endpoint, such as `GET /items/{item_id}`, whether these methods and paths reach it.
+    """Returns for each endpoint, such as `GET /items/{item_id}`, whether `sent` has its method and a path to it.
 
-    A path goes to the endpoint with the fewest parameters that it matches, as OpenAPI says. A recipe's field, as in
-    `/items/{id}`, stands for any value. Empty for a document without endpoints, and for a malformed one.
+    A path goes to the endpoint with the fewest parameters that it matches, as OpenAPI says. A field in a sent path, as
+    in `/items/{id}`, stands for any value. The result is empty for a malformed document.
     """
     try:
         schemas = _Schemas(document)
@@ -452,7 +443,7 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
         (method, path, re.compile(re.sub(r"\\\{[^/]*?\\\}", _NO_SLASH, re.escape(path))))
         for method, path in sorted(known, key=lambda one: one[1].count("{"))
     ]
-    # A text at the end may contain slashes, as in Starlette's `{path:path}`, which the document does not show.
+    # A parameter at the end may contain slashes, as in Starlette's `{path:path}`, but no document shows this.
     last = sorted((one for one in patterns if one[:2] in texts), key=lambda one: -one[1].index("{"))
     patterns += [(method, path, re.compile(one.pattern.removesuffix(_NO_SLASH) + ".+")) for method, path, one in last]
     for method, path in sent:
@@ -463,14 +454,14 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
 
 
 def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> bool:
-    """Returns whether the path ends with a parameter that is a text by its schema."""
+    """Whether the path ends with a parameter that may be any text."""
     parameters = map(schemas.at, (*item.get("parameters", ()), *item[method].get("parameters", ())))
     last = [one for one in parameters if one["in"] == "path" and path.endswith(f"{{{one['name']}}}")]
     return any(schemas.whole(one.get("schema", {})).get("type") == "string" for one in last)
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Returns the values by name: a list for a repeated name."""
+    """Returns values by name. A repeated name has a list."""
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)

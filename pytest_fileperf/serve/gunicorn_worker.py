@@ -1,4 +1,4 @@
-"""Runs gunicorn in the server process: its arbiter (the supervisor), and workers from the package `uvicorn-worker`."""
+"""Runs gunicorn in the server's process, with workers from the package `uvicorn-worker`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_fileperf.serve.start import BACKLOG, ReportingLifespan, WorkerStart,
 
 
 def serve(run_directory: Path) -> None:
-    """Serves the job in the run directory until SIGTERM, or until its starter is gone."""
+    """Serves until SIGTERM, or until the test process is gone."""
     job = Job.read(run_directory)
     listener = listen(job, run_directory)
     start = WorkerStart(job=job, run_directory=run_directory, port=port_of(listener))
@@ -30,7 +30,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
         super().__init__()
 
     def load_config(self) -> None:
-        """Sets only differences from gunicorn's defaults. Its file and its environment variables are not read."""
+        """Sets only differences from gunicorn's defaults. gunicorn's file and environment variables are not read."""
         job = self.start.job
         certificate, key = tls_files(job.spec, self.start.run_directory)
         settings: dict[str, object] = {
@@ -40,8 +40,8 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "workers": job.spec.workers,
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
-            # By default gunicorn ends a worker that is silent for 30 s, even while it loads the app. A waiting worker
-            # takes its own import and the other version's start, while both imports share a core.
+            # By default gunicorn ends a worker that is silent for 30 s, even while it loads the app. In a comparison,
+            # it also waits for the other version's import and start, and both imports may share a core.
             "timeout": (4 if (self.start.run_directory / HELD).exists() else 1)
             * max(30, math.ceil(job.spec.start_timeout_s)),
             "graceful_timeout": math.ceil(job.graceful_s),
@@ -54,7 +54,6 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             self.cfg.set(name, value)
 
     def load(self) -> object:
-        """Returns the app. Gunicorn calls this in each worker."""
         return self.start.load_app()
 
 
@@ -78,7 +77,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         await super()._serve()
 
     async def callback_notify(self) -> None:
-        """Tells the arbiter that the worker is alive, and the test process, once, that it is ready."""
+        """Called often; tells gunicorn that the worker is alive, and once the test process that it is ready."""
         await super().callback_notify()
         if not self._is_ready:
             self._is_ready = True

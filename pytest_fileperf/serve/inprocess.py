@@ -1,4 +1,4 @@
-"""An app in the test process: a thread with its own event loop, the app's lifespan, a transport to it."""
+"""Serves an app in the test process: in a thread with its own event loop, behind a transport without sockets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -28,15 +28,12 @@ if TYPE_CHECKING:
     from pytest_fileperf.wire.lifespan import ASGIApp
 
 T = TypeVar("T")
-START_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S, _STOP_TIMEOUT_S = 30.0, 10.0
 _POLL_S = 0.25
-"""How often a wait checks that the loop still runs. Windows notices a Ctrl-C only then."""
+"""Time between checks that the loop still runs. Windows notices a Ctrl-C only then."""
 
 
 class RunningInProcess(RunningServer):
-    """An app behind a streaming ASGI transport, on an event loop of its own; made in its thread."""
-
     url = "http://in-process"
     kind = "in-process"
 
@@ -45,33 +42,31 @@ class RunningInProcess(RunningServer):
         thread: threading.Thread,
         loop: asyncio.AbstractEventLoop,
         transport: httpx.AsyncBaseTransport,
-        told: list[str] | None = None,
+        told: Sequence[str],
     ) -> None:
-        """`told` are the lines of a `QueryCounter`."""
+        """Call it in the app's thread. `told` gets the lines of a `QueryCounter`."""
         self._thread = thread
         self._event_loop = loop
         self.loop = type(loop).__module__.partition(".")[0]
         self.transport = transport
-        """Use it on `run`'s loop: all that the app made in its lifespan belongs to that loop."""
+        """Use it in `run` only, because the app's own objects belong to that event loop."""
         self.title = f"in-process ({self.loop})"
         self.tracer = tracer_now()
         self._told = told
-        self.counts_queries = told is not None
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The test process itself: the app, the client and the test run share it."""
         return (psutil.Process(os.getpid()),)
 
     def queries_since(self, at_ns: int) -> Queries | None:
-        return Queries.read(tuple(self._told or ()), at_ns)
+        return Queries.read(tuple(self._told), at_ns)
 
     def check(self) -> None:
         if not self._thread.is_alive():
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the function on the server's event loop; an interrupt cancels it there. Raises ServerDiedError."""
+        """Calls the async function on the server's event loop, and waits. Raises its errors, and ServerDiedError."""
         self.check()
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
         try:
@@ -79,7 +74,7 @@ class RunningInProcess(RunningServer):
                 self.check()
             return future.result()
         except BaseException:
-            if future.cancel():  # it gets the time to close its connections; one that does not end is left behind
+            if future.cancel():  # gives it a moment to close its connections
 
                 async def others_done() -> None:
                     for _ in range(10):
@@ -91,8 +86,7 @@ class RunningInProcess(RunningServer):
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """Empty: the test process isn't a separate server, and not all of its children are the app's."""
-        return ()
+        return ()  # not all children of the test process belong to the app
 
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
@@ -122,11 +116,10 @@ class InProcessLaunch:
         self._settled = threading.Event()
         self._failure: BaseException | None = None
         self._running: RunningInProcess | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._end: asyncio.Event | None = None
+        self._end: Callable[[], object] | None = None
+        """Cancels the app's start, or ends the app. None before its start."""
         self._ending = ""
-        """Why the app's shutdown failed."""
+        """Why the app's shutdown failed; empty if it did not."""
 
     def start(self) -> None:
         self._thread.start()
@@ -143,19 +136,18 @@ class InProcessLaunch:
         return self._running
 
     def ask_to_stop(self) -> None:
-        if self._loop is not None and self._task is not None and self._thread.is_alive():
+        if self._end is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # the loop closed in between
-                self._loop.call_soon_threadsafe(self._task.cancel if self._end is None else self._end.set)
+                self._end()
 
     def stop(self) -> str:
-        """Ends the app's lifespan and the thread. A thread that does not end within 10 s stays behind, a daemon."""
         running, self._running = self._running, None
         self.ask_to_stop()
         if self._thread.ident is not None:
             self._thread.join(_STOP_TIMEOUT_S)
         if running is None:
             return ""
-        if self._thread.is_alive():
+        if self._thread.is_alive():  # it is a daemon, and does not keep the test run from ending
             return f"{running.title} did not end within {_STOP_TIMEOUT_S:g} s"
         return self._ending and f"{running.title} failed at its end: {self._ending}"
 
@@ -172,8 +164,9 @@ class InProcessLaunch:
         from pytest_fileperf.wire.asgi import StreamingASGITransport
         from pytest_fileperf.wire.lifespan import Lifespan
 
-        self._loop = loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._end = partial(loop.call_soon_threadsafe, task.cancel)
         app, told = cast("ASGIApp", self._app.load()), list[str]()  # checked to be one
         counter = QueryCounter(told.append) if self._counts_queries else None
         try:
@@ -181,8 +174,9 @@ class InProcessLaunch:
             async with Lifespan(app) as lifespan:
                 transport = StreamingASGITransport(app, state=lifespan.state)
                 end = asyncio.Event()
-                self._running = RunningInProcess(self._thread, loop, transport, None if counter is None else told)
-                self._end = end
+                self._running = RunningInProcess(self._thread, loop, transport, told)
+                self._running.counts_queries = self._counts_queries
+                self._end = partial(loop.call_soon_threadsafe, end.set)
                 self._settled.set()
                 await end.wait()
         finally:

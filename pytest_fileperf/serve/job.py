@@ -1,4 +1,4 @@
-"""Orders to uvicorn or gunicorn: the test process writes them, the server's process reads them."""
+"""Messages between the test process and a server's processes, as files in the start-up's run directory."""
 
 from __future__ import annotations
 
@@ -21,43 +21,45 @@ from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
 from pytest_fileperf.serve.spec import AsgiSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-# --- Messages in the run directory between test and server process: a pickled value for each type and process
+# --- A file for each kind of message and each process: a pickled value, an empty file, or lines
+#
+# A server that outlives its run directory writes nothing: nobody waits for it.
 
 _T = TypeVar("_T")
 
 
 def leave(value: object, run_directory: Path) -> None:
-    """Leaves a value, under a temporary name at first, so that no reader sees a part of it."""
+    """Writes a value's file, under a temporary name at first, so that no reader sees a part of it."""
     unfinished = run_directory / f"unfinished.{os.getpid()}"
-    with suppress(FileNotFoundError):  # the run directory is gone: then nobody waits
+    with suppress(FileNotFoundError):
         unfinished.write_bytes(pickle.dumps(value))
         unfinished.replace(_name(type(value).__name__, run_directory))
 
 
 def left(kind: type[_T], run_directory: Path) -> tuple[_T, ...]:
-    """Returns the values of a type that processes have left, by process id."""
+    """Returns the values of this type that processes have left, sorted by process id."""
     paths = sorted(run_directory.glob(f"{kind.__name__.lower()}.*"), key=lambda path: int(path.suffix[1:]))
     return tuple(pickle.loads(path.read_bytes()) for path in paths)  # noqa: S301 # by our own processes
 
 
 def note(what: str, run_directory: Path) -> None:
-    """Notes that this process has come so far; does nothing if the run directory is gone."""
+    """Writes an empty file, such as STARTED."""
     with suppress(FileNotFoundError):
         _name(what, run_directory).touch()
 
 
 def noted(what: str, run_directory: Path) -> int:
+    """Returns how many processes have written this file."""
     return len(list(run_directory.glob(f"{what}.*")))
 
 
 def add_line(what: str, line: str, run_directory: Path) -> None:
-    """Adds a line to this process's file; does nothing if the run directory is gone."""
     with suppress(FileNotFoundError), _name(what, run_directory).open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 
 def lines_of(what: str, run_directory: Path) -> Iterator[str]:
-    """Yields the complete lines from all processes."""
+    """Yields complete lines from all processes' files."""
     for path in run_directory.glob(f"{what}.*"):
         yield from path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
@@ -66,28 +68,29 @@ def _name(what: str, run_directory: Path) -> Path:
     return run_directory / f"{what.lower()}.{os.getpid()}"
 
 
-# --- The app and its server
+# --- The order to serve an app
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An app and how to serve it. The server's first stage reads its part from `stage2.json`."""
+    """An app, and how to serve it."""
 
     server: str
-    """`uvicorn` or `gunicorn`; `import`: the app is imported only."""
+    """`uvicorn`, `gunicorn`, or `import` to import the app only."""
     sys_path: tuple[str | None, ...]
     """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
-    """Modules that another interpreter needs to serve, and the packages they come from."""
+    """Modules that another version's interpreter needs for serving, and the packages that contain them."""
     target: str | None
     value: bytes
-    """The pickled app or factory, if there is no `target`."""
+    """The pickled app or factory if `target` is None; else empty."""
     factory: bool
     app_name: str
     spec: AsgiSpec
-    """Without the values of environment variables, which may be secret: the environment has them."""
+    """Without the values of its environment variables, which may be secret: the process's environment has them."""
     host: str
     databases: Databases
+    """The test process's databases."""
     counts_queries: bool = False
 
     @classmethod
@@ -103,13 +106,13 @@ class Job:
         server: str = "",
         counts_queries: bool = False,
     ) -> Self:
-        """Returns the job of serving this app as the spec says. Raises AppLoadError for an app that cannot be sent."""
+        """`lent` comes from `lend_package`. Raises AppLoadError for an app that cannot be pickled."""
         sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         is_named = isinstance(app.target, str)
         return cls(
             server=server or spec.name,
             sys_path=(str(lent), *sys_path),
-            needs=dict(needs or {}),
+            needs=needs or {},
             target=str(app.target) if is_named else None,
             value=b"" if is_named else app.pickled(workers=spec.workers),
             factory=app.factory,
@@ -125,26 +128,27 @@ class Job:
         return left(cls, run_directory)[0]
 
     def write(self, run_directory: Path) -> None:
+        # The server process reads this part before it can import this package.
         first = {"server": self.server, "sys_path": self.sys_path, "needs": self.needs}
         (run_directory / "stage2.json").write_text(json.dumps(first), encoding="utf-8")
         leave(self, run_directory)
 
     @property
     def env_given(self) -> tuple[str, ...]:
-        """Names of the user's environment variables for the server."""
+        """Names of the environment variables that the user gave the server."""
         return tuple(dict(self.spec.env))
 
     @property
     def graceful_s(self) -> float:
-        """How long requests may go on after a request to end. Endless ones take so long at each start-up."""
+        """How long requests may last after SIGTERM. With endless requests, each end of a server takes so long."""
         return self.spec.stop_timeout_s / 20
 
     def app_file(self) -> str | None:
-        """Returns the file of the module that names the app, in this process; None for a sent object."""
+        """Returns the file of the app's module in this process; None for an app that was sent as an object."""
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
-        """Calls `wait` between import and factory. Raises AppLoadError, even if it would use Django's real database."""
+        """Imports the app, calls `wait`, then calls the factory, if the target is one. Raises AppLoadError."""
         with self._databases_checked() as check:
             target: object = self.target
             if target is None:
@@ -163,13 +167,14 @@ class Job:
             return AppSpec(target, self.factory).load(before_factory)
 
     def import_module(self) -> None:
-        """Imports the module that names the app, and calls no factory. Raises the module's errors, or AppLoadError."""
+        """Imports the app's module. Raises the module's errors, or AppLoadError."""
         assert self.target is not None
         with self._databases_checked():
             importlib.import_module(self.target.partition(":")[0])
 
     @contextmanager
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
+        """Raises AppLoadError, during or after the block, if the app would use Django's real database."""
         theirs = Databases() if SETTINGS in self.env_given else self.databases  # explicit settings are a choice
         chosen = [os.environ.get(name, "") for name in self.env_given]
 
@@ -181,11 +186,11 @@ class Job:
             try:
                 yield check
             finally:
-                check()  # even if the app made another error of it
+                check()  # even if the app has turned the error into another one
 
 
 def lend_package(run_directory: Path) -> Path:
-    """Returns a directory with only this package, first on each server's `sys.path`: all need one version of it."""
+    """Makes a directory with only this package. As the first entry of `sys.path` it keeps other versions of it away."""
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
     try:
@@ -200,28 +205,28 @@ def lend_package(run_directory: Path) -> Path:
 QUERIES = "queries"
 """Lines of a `QueryCounter`."""
 STARTED = "started"
-"""A process begins to load the app. More of these than workers: one has died and was replaced."""
+"""The process begins to load the app. If there are more of these than workers, a worker has died."""
 HELD = "held"
-"""A file that exists until the test process lets the server start: it imports the app, and waits."""
+"""While this file exists, the server waits after its import. The test process writes and removes it."""
 IMPORTED = "imported"
-"""A waiting process has imported the app."""
+"""The waiting process has imported the app."""
 ASKED = "asked"
-"""A process has imported an app that differs from the test's, and waits for other imports' results."""
+"""The process has imported an app that differs from the test's, and waits for other imports' results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preloaded:
-    """A process has imported the app, and forks at each start-up."""
+    """A process has imported the app, for forks."""
 
     why_fresh: str
-    """Why it cannot be forked; empty if it can."""
+    """Why the process cannot be forked; empty if it can."""
     stamps: Mapping[str, tuple[int, ...]]
-    """Size and time of each file that it has read."""
+    """As from `stamps_of`, for each file that the import has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A process answers requests, and describes itself."""
+    """A process answers requests."""
 
     pid: int
     at_ns: int
@@ -246,33 +251,31 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A process gave up before it was ready, or failed as it ended."""
+    """A process gave up before it was ready, or failed at its end."""
 
     stage: str
-    """When it failed.
+    """`packages`: its Python lacks some. `port`: another program has it. `missing`: there is no such app.
 
-    `packages`: its Python lacks some. `port`: another program has it. `missing`: there is no such app. `app`: it does
-    not load. `lifespan`: the app's start-up failed. `shutdown`: its end failed.
+    `app`: the app does not load. `lifespan`: the app's start-up failed. `shutdown`: its end failed.
     """
     message: str
 
 
-# --- Orders to a process that has imported an app
+# --- Between the test process and a process that has imported an app for forks
 
 MOST_BYTES = 1 << 16
-"""Of a message between them."""
-_PACKAGES = f"{os.sep}site-packages{os.sep}"
+"""The limit for a message."""
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns each file's size, modification time and change time.
+    """Returns values that change with a file: its size, modification time, and change time or inode.
 
-    For installed packages, the inode replaces the change time.
+    The inode replaces the change time in installed packages: a hard link from another environment changes that time.
     """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
         with suppress(OSError):
-            about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
-            other = about.st_ino if _PACKAGES in file else about.st_ctime_ns
+            about = os.stat(file)  # noqa: PTH116 # hundreds of files at each start-up
+            other = about.st_ino if f"{os.sep}site-packages{os.sep}" in file else about.st_ctime_ns
             stamps[file] = (about.st_size, about.st_mtime_ns, other)
     return stamps

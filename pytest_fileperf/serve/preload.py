@@ -1,4 +1,4 @@
-"""Processes that have imported an app, from the test process: they fork at each start-up, instead of another import."""
+"""Imports an app once, in a process that forks at each start-up. This module is the test process's part."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_pac
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
 _MOST = 10
-"""For two apps, two imports of two versions and one of the code alone. Each uses as much memory as its app."""
+"""For two apps: two imports of each version, and one for tests without a comparison. Each needs its app's memory."""
 _KILLED = -9
 
 
 class Fork:
-    """A fork, in the form of a `subprocess.Popen`."""
+    """Has the attributes of a `subprocess.Popen` that `Child` uses."""
 
     def __init__(self, pid: int, preload: _Preload, leave: Callable[[str], None]) -> None:
         self.pid = pid
@@ -38,7 +38,7 @@ class Fork:
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:
-        """Returns whether a fresh start may help: an earlier fork may have the file that the import chose."""
+        """Lets later start-ups import the app anew, and returns True. Returns False if only the app itself hangs."""
         if self._preload.has_served and hangs:
             return False
         self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
@@ -46,17 +46,15 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, or None until `wait` has returned."""
         return self._preload.ended.get(self.pid)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns the exit code; raises subprocess.TimeoutExpired."""
         until_s = time.monotonic() + (math.inf if timeout is None else timeout)
         while (returncode := self.returncode) is None:
             left_s = max(0.0, until_s - time.monotonic())
             if self._preload.hear(min(left_s, 1.0)):
                 continue
-            if not psutil.pid_exists(self.pid):  # its exit code will come, unless Ctrl-C came in between
+            if not psutil.pid_exists(self.pid):  # its exit code follows, unless Ctrl-C has ended the other process
                 if not self._preload.hear(1.0):
                     self._preload.ended.setdefault(self.pid, _KILLED)
             elif left_s == 0:
@@ -69,16 +67,18 @@ class _Preload:
     process: Child
     channel: socket.socket
     until_s: float
-    """Its import may take so long, by the monotonic clock."""
+    """The deadline for the import, by the monotonic clock."""
     report: Preloaded | None = None
-    """Its report, once it has imported."""
+    """None until the import is over."""
     ended: dict[int, int] = field(default_factory=dict)
+    """Exit codes of forks, by process id."""
     living: set[int] = field(default_factory=set)
-    """Forks; the exit codes of others are known."""
+    """Forks that have not ended, by process id."""
     has_served: bool = False
+    """Whether a fork has answered; for a spare, whether it serves."""
 
-    def why_not_imported(self) -> str | None:
-        """Waits for its import. Returns None if it can be forked, else why not.
+    def why_not_forked(self) -> str | None:
+        """Waits for the import. Returns None if the process can be forked, else why not.
 
         The text is empty if the process ended, or if the import took too long.
         """
@@ -91,15 +91,12 @@ class _Preload:
         return self.report.why_fresh or None
 
     def is_current(self) -> bool:
-        """Returns whether the process lives, and the files that it imported are unchanged."""
+        """Whether the process lives, and the files that it has imported are unchanged."""
         stamps = {} if self.report is None else self.report.stamps
         return self.process.ended() is None and stamps_of(stamps) == stamps
 
     def ask_to_serve(self, run_directory: Path, env: Mapping[str, str]) -> bool:
-        """Orders a fork with these environment variables, or orders the process itself to serve.
-
-        Returns False if the process has ended.
-        """
+        """Orders a fork, or the process itself if it cannot be forked, to serve. Returns False if it has ended."""
         lines = "".join(f"{line}\n" for line in self.process.log)
         (run_directory / "log.txt").write_text(lines, encoding="utf-8")
         try:
@@ -109,7 +106,7 @@ class _Preload:
         return True
 
     def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Lets the process fork, and returns the fork's id. None if it has ended, or reports no fork within 5 s."""
+        """Orders a fork, and returns its process id. None if the process has ended, or reports no fork within 5 s."""
         known = frozenset(self.living)
         if not self.ask_to_serve(run_directory, env):
             return None
@@ -120,7 +117,7 @@ class _Preload:
         return None
 
     def hear(self, within_s: float) -> bool:
-        """Takes one message; returns whether there was one."""
+        """Takes one message from the process. Returns whether there was one."""
         try:
             self.channel.settimeout(within_s)
             message = self.channel.recv(MOST_BYTES)
@@ -128,21 +125,21 @@ class _Preload:
             return False
         except OSError:
             message = b""
-        if not message:  # its forks end with it
+        if not message:  # the process has ended, and its forks with it
             self.ended |= dict.fromkeys(self.living, _KILLED)
             self.living.clear()
             return False
         told = json.loads(message)
         if "forked" in told:
             self.living.add(told["forked"])
-            self.ended.pop(told["forked"], None)  # from an earlier process with this number
+            self.ended.pop(told["forked"], None)  # an earlier fork may have had this id
         else:
             self.living.discard(told["ended"])
             self.ended[told["ended"]] = os.waitstatus_to_exitcode(told["status"])
         return True
 
     def close(self) -> None:
-        """Ends it, and its forks with it. Can be repeated."""
+        """Ends the process and its forks. Can be repeated."""
         self.channel.close()
         self.process.stop()
         self.hear(0)
@@ -150,111 +147,114 @@ class _Preload:
 
 @dataclass(slots=True)
 class Preloads:
-    """A session's imported apps, by app, settings and code. Whoever made it closes it."""
+    """A session's imported apps, by keys for app, settings and code. Whoever made it closes it."""
 
-    _held: dict[str, _Preload] = field(default_factory=dict)
-    """The most recently used comes last."""
+    _forked: dict[str, _Preload] = field(default_factory=dict)
+    """The most recently used one comes last."""
     _spares: dict[str, _Preload] = field(default_factory=dict)
-    """Processes that cannot be forked, and have not served."""
-    _given: list[_Preload] = field(default_factory=list)
-    """Spares that serve: their directories stay as long as they may run."""
+    """Processes that cannot be forked. Each may serve once itself."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
+    """Why later start-ups import the app anew; empty for an unknown reason."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
     ) -> str | None:
-        """Begins an import if there is none. Returns its key; None if a start-up must import the app anew.
+        """Begins an import if there is none. Returns its key; None if this start-up must import the app anew.
 
-        In comparisons, start-ups alternate between two imports with different hash seeds. An import's luck then shows
-        as a difference between pairs. Each `version` has its own imports, even if the code is the same.
+        In comparisons (`in_turn`), start-ups alternate between two imports with different hash seeds. So the luck of an
+        import shows as a difference between start-ups. Each `version` has its own imports, even of the same code.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
             return None
-        if LAYOUT not in invocation.env or SEED in job.env_given:  # each start-up has a seed of its own, or the user's
+        if LAYOUT not in invocation.env or SEED in job.env_given:  # start-ups with seeds of their own, or the user's
             return None
         number = self._seed + boot % 2 if in_turn else 0
         key = _key(job, invocation, run_directory, f"{version} {number}")
         if key in self._why_fresh:
             return key
-        held = self._held.pop(key, None)
-        if held is not None and held.report is not None and not held.is_current():
-            if held.living:  # the import reads files that a server of this app writes
-                self._held[key] = held
+        known = self._forked.pop(key, None)
+        if known is not None and known.report is not None and not known.is_current():
+            if known.living:  # a server of this app writes files that the import has read
+                self._forked[key] = known
                 return None
-            held.close()
-            held = None
-        self._held[key] = held or self._begun(job, invocation, run_directory, stabilising_env(number), start_s)
+            known.close()
+            known = None
+        self._forked[key] = known or self._begun(job, invocation, run_directory, stabilising_env(number), start_s)
         return key
 
     def why_anew(self, key: str) -> str | None:
-        """Waits for an import. Returns why the app must be imported anew (may be empty), or None if it need not be."""
+        """Waits for an import. Returns None if it serves this start-up, else why not; an unknown reason is empty."""
         found = self._imported(key)
-        return found if isinstance(found, str) and key not in self._spares else None
+        return found if isinstance(found, str) and self._spare(key) is None else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Returns a fork, or the process itself if it cannot be forked, and why.
+        """Returns a fork, or the process itself if it cannot be forked, and why it cannot.
 
         None in place of a process means that the app must be imported anew.
         """
-        held = self._imported(key)
-        if not isinstance(held, str):
+        found = self._imported(key)
+        if not isinstance(found, str):
             leave = partial(self._leave, key)
-            pid = held.fork(run_directory, env)
+            pid = found.fork(run_directory, env)
             if pid is not None:
-                return Fork(pid, held, leave), ""
+                return Fork(pid, found, leave), ""
             why = "the process that imported it does not answer"
             leave(why)
             return None, why
-        spare = self._spares.pop(key, None)
+        spare = self._spare(key)
         if spare is None:
-            return None, held
-        if not spare.is_current():
-            spare.close()
-            return None, held
-        self._given.append(spare)
-        return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, held
+            return None, found
+        spare.has_served = True
+        return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, found
 
     def _imported(self, key: str) -> _Preload | str:
-        """Returns an app's process after its import, or why it isn't forked."""
+        """Waits for an import. Returns its process, or why this isn't forked."""
         if key in self._why_fresh:
             return self._why_fresh[key]
-        held = self._held.get(key)
-        if held is None:  # there were too many
+        found = self._forked.get(key)
+        if found is None:  # there were too many
             return ""
-        is_new = held.report is None
-        why = held.why_not_imported()
-        if why is None and is_new and not held.is_current():  # nobody waited for it, and the code was edited since
-            self._held.pop(key).close()
+        is_new = found.report is None
+        why = found.why_not_forked()
+        if why is None and is_new and not found.is_current():  # the code was edited after the import
+            self._forked.pop(key).close()
             return ""
         if why is None:
-            return held
+            return found
         if why:
-            self._spares[key] = self._held.pop(key)
+            self._spares[key] = self._forked.pop(key)
         self._leave(key, why)
         return why
 
+    def _spare(self, key: str) -> _Preload | None:
+        spare = self._spares.get(key)
+        if spare is None or spare.has_served:
+            return None
+        if not spare.is_current():
+            self._spares.pop(key).close()
+            return None
+        return spare
+
     def close(self) -> None:
-        """Ends all of them. Can be repeated."""
-        for held in (self._held, self._spares):
-            while held:
-                held.popitem()[1].close()
-        while self._given:
-            self._given.pop().close()
+        """Ends all processes. Can be repeated."""
+        for known in (self._forked, self._spares):
+            while known:
+                known.popitem()[1].close()
 
     def _leave(self, key: str, why: str) -> None:
-        """Ends the process that forks for this app, and keeps why: later start-ups import the app anew."""
+        """Ends the process that forks for this app, and lets later start-ups import the app anew."""
         self._why_fresh[key] = why
-        if held := self._held.pop(key, None):
-            held.close()
+        if known := self._forked.pop(key, None):
+            known.close()
 
     def _begun(
         self, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
     ) -> _Preload:
-        idle = [key for key, held in self._held.items() if not held.living and held.report is not None]
-        for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
-            self._held.pop(oldest).close()
+        idle = [key for key, known in self._forked.items() if not known.living and known.report is not None]
+        for oldest in idle[: max(0, len(self._forked) + 1 - _MOST)]:
+            self._forked.pop(oldest).close()
         process = Child("server")
         directory = process.directory
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -273,7 +273,7 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns a text that is equal for start-ups that can share an import, wherever this package is lent."""
+    """Returns a text that is equal for start-ups that can share an import. It has no path of a run directory."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
     told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}

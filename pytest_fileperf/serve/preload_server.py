@@ -1,10 +1,10 @@
-"""Imports an app once in this process, and forks for each start-up that the test process orders.
+"""Imports an app in this process, and forks for each start-up that the test process orders.
 
     supervisor ── this process ─┬─ supervisor of a fork ── fork: socket, app from here, lifespan, uvicorn
                                 └─ …
 
-A fork equals a fresh process after its import, with its own session, log, supervisor and socket. It cannot have its own
-threads, sockets or shared memory: if the import makes these, this process does not fork.
+A fork equals a fresh process after its import. But threads, sockets and shared memory cannot be copied. If the import
+makes these, this process does not fork, and may serve once itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from pytest_fileperf.serve.stability import move_heap
 
 
 def serve(run_directory: Path) -> None:
-    """Serves in each fork until SIGTERM, or itself, once, if it cannot be forked."""
     channel = socket.socket(fileno=int(sys.argv[2]))
     channel.set_inheritable(False)
     job, read, before, owner = Job.read(run_directory), FilesRead(), _open_files(), os.getpid()
@@ -44,7 +43,7 @@ def serve(run_directory: Path) -> None:
 
     async def no_app(scope: object, receive: object, send: object) -> None: ...
 
-    # Imports uvicorn's loop and protocols.
+    # This imports uvicorn's event loop and protocols.
     Config(no_app, interface="asgi3", loop=job.spec.loop, http=job.spec.http, log_config=None).load()
     if job.spec.loop != "asyncio":
         with suppress(ImportError):
@@ -55,7 +54,7 @@ def serve(run_directory: Path) -> None:
     why = _why_no_forks(before)
     leave(Preloaded(why_fresh=why, stamps=stamps_of((*modules, *installed, *read.paths))), run_directory)
     order = channel.recv(MOST_BYTES) if why else _forked(channel)
-    if not order:  # the test process needs it no more
+    if not order:  # the test process has closed the channel
         os._exit(0)
     channel.close()
     directory, env = json.loads(order)
@@ -63,16 +62,16 @@ def serve(run_directory: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    if not why:  # a fork removes nothing: our own supervisor does, which knows whether the test process is gone
+    if not why:  # a fork
         supervise(owner, directory)
     os.environ.update(env)
     start.serve(Path(directory), read)
 
 
 def _forked(channel: socket.socket) -> bytes:
-    """Forks for each order, and reports how forks end. Returns in a fork, with its order."""
+    """Forks for each order, and reports how forks end. Returns in each fork, with its order; never in this process."""
     poller, forks = select.poll(), dict[int, int]()
-    ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the channel ends it, after its forks
+    ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process ends with the channel, after its forks
     poller.register(channel, select.POLLIN)
     while True:
         for descriptor, _ in poller.poll():
@@ -81,11 +80,11 @@ def _forked(channel: socket.socket) -> bytes:
                 poller.unregister(descriptor)
                 os.close(descriptor)
                 with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)  # until it is waited for, no other group has its number
+                    os.killpg(pid, signal.SIGKILL)  # before `waitpid`, as no other group has the number until then
                 _tell(channel, ended=pid, status=os.waitpid(pid, 0)[1])
                 continue
             message = channel.recv(MOST_BYTES)
-            if not message:  # the test process needs no more
+            if not message:  # the test process has closed the channel
                 _end(forks.values())
             pid = os.fork()
             if pid == 0:
@@ -101,7 +100,7 @@ def _forked(channel: socket.socket) -> bytes:
 
 
 def _tell(channel: socket.socket, **what: int) -> None:
-    with suppress(OSError):  # the test process is gone: its end of the channel also shows that
+    with suppress(OSError):  # the test process is gone
         channel.send(json.dumps(what).encode())
 
 
@@ -109,19 +108,21 @@ def _end(forks: Collection[int]) -> NoReturn:
     """Asks forks to end, and ends this process after them, or after 3 s."""
     for pid in forks:
         os.kill(pid, signal.SIGTERM)
-    until_s = time.monotonic() + 3.0
-    left = set(forks)
+    until_s, left = time.monotonic() + 3.0, set(forks)
     while left and time.monotonic() < until_s:
         left = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0}
         time.sleep(0.01)
     os._exit(0)
 
 
-# --- Results of an import that cannot be forked
+# --- Why a process cannot be forked
 
 
 def _why_no_forks(before: dict[int, str]) -> str:
-    """Returns the import's results that a fork cannot have of its own; empty for none."""
+    """Returns something that the import has made and that forks cannot have of their own, or an empty text.
+
+    `before` is from `_open_files`, before the import.
+    """
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if names:
         return f"its import starts a thread ({', '.join(names)})"
@@ -143,10 +144,7 @@ def _why_no_forks(before: dict[int, str]) -> str:
 
 
 def _open_files() -> dict[int, str]:
-    """Returns this process's open files by number, each with its description.
-
-    The description is empty if forks may share the file, for example because it is only appended to.
-    """
+    """Returns a description of each open file by its descriptor. It is empty if forks may share the file."""
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 # names
         try:

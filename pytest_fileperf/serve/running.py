@@ -186,7 +186,7 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-
 
 
 def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
-    """Returns the certificates in a PEM file, without any key beside them. Raises PlanError for none."""
+    """Returns a PEM file's certificates, without its keys. Raises PlanError if there is none; `name` is the setting."""
     try:
         found = _CERTIFICATES.findall(Path(path).read_text(encoding="ascii", errors="replace"))
     except OSError as error:
@@ -196,12 +196,10 @@ def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-# --- A server that already runs. We find and watch its processes, but neither start nor end them
+# --- A server that the user has started. We find and watch its processes, but neither start nor end them
 
 
 class RunningUrl(RunningServer):
-    """A server that the user started. Its runs compare only with each other, as little of it is known."""
-
     kind = "url"
 
     def __init__(self, spec: Url, network: Network = LOCAL) -> None:
@@ -220,7 +218,6 @@ class RunningUrl(RunningServer):
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The processes that listen on its port, with all their children. Empty on systems that do not report them."""
         trees = self._trees()
         if not trees:
             self._roots = having_unix_socket(self.uds) if self.uds else listeners(self._host, self._port)
@@ -228,7 +225,7 @@ class RunningUrl(RunningServer):
         return tuple(trees.values())
 
     def connect(self, *, tls: bool) -> None:
-        """Opens a connection, perhaps with TLS, and closes it. Raises OSError, and PlanError for forbidden hosts."""
+        """Opens a connection and closes it. Raises OSError, or PlanError for a host that may not be loaded."""
         from pytest_fileperf.wire.connect import Origin, dial
 
         origin = Origin("https" if tls else "http", self._host, self._port)
@@ -246,18 +243,13 @@ class RunningUrl(RunningServer):
         return dial(origin, self.reach, timeout_s=5.0, address=allowed[-1]).close()
 
     def check(self) -> None:
-        """Raises ServerDiedError. Without a handshake: that takes CPU time, and this is called often during a load."""
         try:
-            self.connect(tls=False)
+            self.connect(tls=False)  # a handshake takes CPU time, and this is called often during a load
         except OSError as error:
             raise ServerDiedError(f"{self.title} no longer answers ({error})") from error
 
     def _trees(self) -> dict[int, psutil.Process]:
         return {process.pid: process for root in self._roots for process in process_tree(root)}
-
-
-_OTHER_HOST = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
 class UrlLaunch:
@@ -266,8 +258,7 @@ class UrlLaunch:
     def __init__(self, spec: Url, network: Network = LOCAL) -> None:
         self._running = RunningUrl(spec, network)
 
-    def start(self) -> None:
-        """Does nothing: it runs already."""
+    def start(self) -> None: ...
 
     def ready(self) -> RunningUrl:
         try:
@@ -275,7 +266,7 @@ class UrlLaunch:
         except ssl.SSLCertVerificationError as error:
             url, verify = self._running.title, self._running.verify
             advice = f"Check that {verify} is the authority that signed it"
-            if error.verify_code in _OTHER_HOST:
+            if error.verify_code in (62, 64):  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
                 host = urlsplit(self._running.url).hostname
                 advice = f'It must be for {host}, unless you trust any certificate, as in Url("{url}", verify=False)'
             elif verify is True:
@@ -288,19 +279,18 @@ class UrlLaunch:
             ) from error
         return self._running
 
-    def ask_to_stop(self) -> None:
-        """Does nothing, because this server was not started here."""
+    def ask_to_stop(self) -> None: ...
 
     def stop(self) -> str:
         return ""
 
 
-# --- The fixture `fileperf_server`: the server that runs at the moment. Measurements restart servers
+# --- The fixture `fileperf_server` stands for the server that runs at the moment, because measurements restart servers
 
 
 @RunningServer.register
 class _ServingServer:
-    """Passes all questions on to the server that runs now, even methods that are called later."""
+    """Has the attributes of the server that runs now. A method acts on the server that runs when it is called."""
 
     def __init__(self, now: Callable[[], RunningServer]) -> None:
         self._now = now
@@ -313,5 +303,5 @@ class _ServingServer:
 
 
 def serving_server(now: Callable[[], RunningServer]) -> RunningServer:
-    """Returns a server that stands for the current one. `now` returns that, or starts one."""
+    """Returns a server that stands for the current one, which `now` returns or starts."""
     return cast(RunningServer, _ServingServer(now))

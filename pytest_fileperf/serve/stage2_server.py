@@ -1,7 +1,7 @@
-"""Stage 2 of a server's start: sets the test run's `sys.path` and hands over to uvicorn or gunicorn.
+"""The script that a server's process runs: sets the test run's `sys.path`, and starts uvicorn or gunicorn.
 
-Run as a script, `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`: before `sys.path` is set, the package may not be
-importable. CHANNEL is a socket for orders to fork, if the app is to be imported once for many start-ups.
+Used as `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`. Before `sys.path` is set, this package may not be
+importable. CHANNEL is the descriptor of a socket that receives orders to fork.
 """
 
 from __future__ import annotations
@@ -13,12 +13,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-_START_FAILED = 3
-"""Equal to the one in `start`, whose import needs uvicorn."""
-
 
 def main(run_directory: Path) -> None:
-    """Serves the job in the run directory, until a signal ends it."""
     job = json.loads((run_directory / "stage2.json").read_text(encoding="utf-8"))
     own = list(sys.path)
     sys.path[:] = [path for entry in job["sys_path"] for path in (own if entry is None else [entry])]
@@ -42,12 +38,12 @@ def main(run_directory: Path) -> None:
 
 
 def _end(run_directory: Path, problem: str, *advice: str) -> NoReturn:
-    """Reports what this Python lacks, with the command that installs it; ends the process."""
+    """Reports packages that this Python lacks, and raises SystemExit."""
     from pytest_fileperf.serve.job import Failed, leave
 
     message = f"{sys.prefix} has {problem}: `{shlex.join((sys.executable, '-m', 'pip', *advice))}`"
     leave(Failed(stage="packages", message=message), run_directory)
-    raise SystemExit(_START_FAILED)
+    raise SystemExit(3)  # as for other failures (`start`)
 
 
 if __name__ == "__main__":

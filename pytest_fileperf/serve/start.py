@@ -1,4 +1,4 @@
-"""Common to uvicorn's and gunicorn's start: the listening socket, the app, reports to the test process."""
+"""Runs in the server's process: opens its socket, loads the app, runs uvicorn, and reports to the test process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OURS = ("pytest_fileperf", "__main__", "__mp_main__")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """A worker's needs at its start; pickled, or inherited from its supervisor."""
+    """Loads and reports the app of one worker. uvicorn pickles it for its workers; gunicorn forks them."""
 
     job: Job
     run_directory: Path
@@ -49,10 +49,10 @@ class WorkerStart:
     read: FilesRead = field(default_factory=FilesRead)
 
     def load_app(self) -> object:
-        """Returns the app, loaded in this process and with the test's changes. Ends the process if that fails."""
+        """Loads the app and sets the test's changes on it. Reports a failure, and then raises SystemExit."""
         note(STARTED, self.run_directory)
         allow_profilers()
-        for stream in (sys.stdout, sys.stderr):  # to a file, whose buffer a crash would take with it
+        for stream in (sys.stdout, sys.stderr):  # a crash would lose the buffer of a stream to a file
             if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
                 reconfigure(line_buffering=True)
         fill_environment(self.job.env_given, port=self.port, run_directory=self.run_directory)
@@ -75,7 +75,6 @@ class WorkerStart:
                 time.sleep(0.01)
 
     def counted(self, app: Any) -> Any:
-        """Returns the ASGI app, with a counter of queries if the job wants one."""
         if not self.job.counts_queries:
             return app
         return QueryCounter(lambda line: add_line(QUERIES, line, self.run_directory)).around(app)
@@ -105,7 +104,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns a socket at the job's port, or its Unix socket. Reports an unusable port, and ends the process."""
+    """Returns a socket at the job's port, or its Unix socket. Reports an unusable port, and raises SystemExit."""
     if (path := socket_file(job.spec, run_directory)) is not None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -138,24 +137,24 @@ def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket
 
 
 def port_of(listener: socket.socket) -> int:
-    """Returns its port, or 0 for a Unix socket."""
+    """0 for a Unix socket."""
     return int(listener.getsockname()[1]) if listener.family in (socket.AF_INET, socket.AF_INET6) else 0
 
 
 def interface_of(app: object) -> str:
-    """Returns how uvicorn should call the app: its own guess is right for classes, and wrong for some callables."""
+    """Returns uvicorn's name for how to call the app. Its own guess is wrong for some callable objects."""
     return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
 
 
 class ReportingLifespan(LifespanOn):
-    """Reports a failed start-up of the app, which uvicorn only logs."""
+    """Reports failures in the app's lifespan, which uvicorn only logs."""
 
     def __init__(self, config: Config, start: WorkerStart) -> None:
         super().__init__(config)
         self._start = start
 
     async def receive(self) -> LifespanReceiveMessage:
-        # An app that asks has a lifespan. "auto" would take any exception for a missing one, and serve it half started.
+        # The app receives, so it has a lifespan. With "auto", uvicorn would ignore an error in it, and serve the app.
         self.config.lifespan = "on"
         return await super().receive()
 
@@ -178,10 +177,10 @@ class ReportingLifespan(LifespanOn):
 
 
 def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the files of modules outside of the interpreter and this package, then of installed packages."""
+    """Returns the files of imported modules: first the project's own, then installed packages'."""
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
-        with suppress(AttributeError):  # `sys.modules` may contain any object; some load others on access
+        with suppress(AttributeError):  # `sys.modules` may contain any object; on access, some import others
             file = object.__getattribute__(module, "__dict__").get("__file__")
             if isinstance(file, str) and name.partition(".")[0] not in _OURS:
                 path = Path(file).absolute()
@@ -195,17 +194,17 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(loaded)), tuple(sorted(installed))
 
 
-# --- Runs uvicorn in the server process: one worker in this process, several under uvicorn's own supervisor
+# --- uvicorn: one worker in this process, several under uvicorn's own supervisor
 #
-# All hooks are in a subclass of `Config`, because uvicorn sends that to its workers.
+# Our code is in a subclass of `Config`, because uvicorn sends that to its workers.
 
 
 def serve(run_directory: Path, read: FilesRead | None = None) -> None:
-    """Serves the job until SIGTERM, or until its starter is gone. `read` has the files from an earlier import."""
+    """Serves until SIGTERM, or until the test process is gone. `read` has the files of an import before a fork."""
     read = read or FilesRead()
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
-    if job.spec.uds and job.spec.workers == 1:  # uvicorn makes it then; in a directory that no other start-up has
+    if job.spec.uds and job.spec.workers == 1:  # then uvicorn makes the socket
         Server(_Config(WorkerStart(job=job, run_directory=run_directory, port=0, read=read))).run()
         return
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. With one worker uvicorn's own
@@ -223,7 +222,7 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
 
 
 class _Config(Config):
-    """Loads the app by our rules and reports its start. It is pickled for every worker."""
+    """Is pickled for each worker."""
 
     def __init__(self, start: WorkerStart) -> None:
         self.start = start
@@ -244,7 +243,7 @@ class _Config(Config):
             use_colors=False,
             workers=job.spec.workers,
             backlog=BACKLOG,
-            # Less than the seconds since 1970, so that uvicorn notifies at its first tick and not again.
+            # uvicorn then calls `callback_notify` at its first tick only: the number is below the seconds since 1970.
             timeout_notify=1_000_000_000,
             timeout_graceful_shutdown=cast(Any, job.graceful_s),  # it even accepts fractions
         )
