@@ -41,7 +41,6 @@ class AppSpec:
     made: Made | None = None
     """The app object as the test made it; None if the test gave an import string or a factory."""
     databases: Databases = field(default_factory=Databases)
-    """The test process's databases."""
 
     @property
     def name(self) -> str:
@@ -57,7 +56,8 @@ class AppSpec:
 
     def load(self, check: Callable[[], None] = lambda: None) -> object:
         """Imports the app, calls `check`, then calls the factory, if the target is one. Raises AppLoadError."""
-        found, name = (_found(self.target), self.target) if isinstance(self.target, str) else (self.target, self.name)
+        target = self.target
+        found, name = (_imported(target), target) if isinstance(target, str) else (target, self.name)
         check()
         return make_app(found, name) if self.factory else check_app(found, name)
 
@@ -172,7 +172,7 @@ def _is_importable(name: str) -> bool:
 # --- The app's import, in the process that serves it
 
 
-def _found(target: str) -> object:
+def _imported(target: str) -> object:
     """Imports the app or factory. Raises AppMissingError, or AppLoadError if its module raises an error."""
     module_name, _, path = target.partition(":")
     try:
@@ -231,7 +231,6 @@ def check_app(app: object, name: str) -> object:
 
 
 def why_not_asgi(app: object) -> str | None:
-    """Returns why the object cannot be an ASGI app; None if it may be one."""
     if isinstance(app, ModuleType):
         return f'it is a module. Name the app in it, as in "{app.__name__}:app"'
     if not callable(app):

@@ -47,7 +47,6 @@ for name in sys.argv[1:]:
     if found is not None and found.origin:
         print(found.origin)
 """
-"""Prints the files of modules, without importing them."""
 
 
 def _resolved(
@@ -208,7 +207,6 @@ _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECAS
 
 
 def without_temporary_paths(command: str) -> str:
-    """Replaces temporary paths, which differ in each run, by `{tmp}`."""
     given = Path(tempfile.gettempdir())
     tops = "|".join(re.escape(str(top)) for top in sorted({given, given.resolve()}, key=lambda top: -len(str(top))))
     return re.sub(rf"(?<![\w.-])(?:{tops})(?:/[^\s:;,?&'\"]*)?(?![\w.-])", "{tmp}", command)
@@ -367,7 +365,7 @@ class RunningCommand(RunningProcess):
             else:
                 holding = having_unix_socket(self.uds)
                 accepting = [one for one in tree if one.pid in holding]
-            innermost, self._workers = _innermost(tree), _innermost(accepting or tree)
+            innermost, self._workers = _without_children(tree), _without_children(accepting or tree)
             if len(self._workers) < workers <= len(innermost):
                 self._workers = innermost
         return tuple(process.pid for process in self._workers)
@@ -377,8 +375,7 @@ class RunningCommand(RunningProcess):
         return {"kind": self.kind, "command": digest(command)} | super().identity()
 
 
-def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
-    """Returns the processes that are not another one's parent."""
+def _without_children(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
     parents = set()
     for process in processes:
         with suppress(psutil.Error):

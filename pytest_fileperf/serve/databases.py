@@ -158,17 +158,13 @@ class Statement:
     place: str
     """A line of the user's code that ran it, such as `app/shop.py:31 in read`; empty if unknown."""
     count: int
-    """How often requests ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """The database queries of a server's requests in a span of time."""
-
     counts: tuple[tuple[int, int], ...]
     """Pairs of a number of queries and how many requests made this number, in ascending order."""
     statements: tuple[Statement, ...] = ()
-    """The most frequent ones come first."""
     outside: int = 0
     """How many queries belong to no request."""
 
@@ -253,8 +249,6 @@ class QueryCounter:
         """Functions that remove the hooks from a library, by its name."""
 
     def around(self, app: Any) -> Any:
-        """Returns an ASGI app that calls `app` and counts its queries."""
-
         async def counted(scope: Any, receive: Any, send: Any) -> None:
             if not self._ended:
                 self._listen()
@@ -348,7 +342,6 @@ def text_of(statement: str) -> str:
 
 
 def _users_line() -> str:
-    """Returns the innermost running line of the user's code, or an empty text."""
     frame: FrameType | None = sys._getframe(2)
     greenlet = sys.modules.get("greenlet")
     waiting: Any = None if greenlet is None else greenlet.getcurrent()

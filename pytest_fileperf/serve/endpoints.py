@@ -52,12 +52,10 @@ _FORMATS = {
     "ipvanyinterface": "127.0.0.1/8",
     "json-string": "{}",
 }
-"""Valid texts for the formats of JSON Schema and pydantic."""
 _AUTHORS_OWN = re.compile(r"password|token|\w+_id|\w*[a-z]Id", re.ASCII)
 """Names of fields whose values only the author knows: secrets, and ids of rows that must exist."""
 _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
-"""Errors from reading a malformed document."""
 _NO_SLASH = "[^/]+"
 _DEEP, _DEEPEST = 4, 12
 """A schema may contain itself. From the first depth on, a sample has no optional values; at the second, no fields."""
@@ -65,8 +63,6 @@ _DEEP, _DEEPEST = 4, 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An endpoint of an app, and a request to it."""
-
     method: str
     """In lower case."""
     path: str
@@ -230,8 +226,6 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Schemas:
-    """Resolves a document's schemas, and makes values that they accept."""
-
     document: Mapping[str, Any]
 
     @property
@@ -454,7 +448,6 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
 
 
 def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> bool:
-    """Whether the path ends with a parameter that may be any text."""
     parameters = map(schemas.at, (*item.get("parameters", ()), *item[method].get("parameters", ())))
     last = [one for one in parameters if one["in"] == "path" and path.endswith(f"{{{one['name']}}}")]
     return any(schemas.whole(one.get("schema", {})).get("type") == "string" for one in last)

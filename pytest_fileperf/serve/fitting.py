@@ -35,11 +35,9 @@ class Imported:
     databases: Databases = field(default_factory=Databases)
     """The databases that Django would use."""
     problem: str = ""
-    """Why an import failed."""
 
 
 def report_import(run_directory: Path) -> None:
-    """Imports the app of the job in the run directory, and leaves the result there."""
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
     try:
@@ -186,7 +184,6 @@ class _Noting(dict[str, object]):
         super().__setitem__(key, value)
 
     def end(self) -> frozenset[Part]:
-        """Restores the original mapping, with all items; returns the parts that were set."""
         self._held.clear()
         self._held.update(self)
         object.__setattr__(self._state, "_state", self._held)

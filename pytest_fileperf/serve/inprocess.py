@@ -119,7 +119,6 @@ class InProcessLaunch:
         self._end: Callable[[], object] | None = None
         """Cancels the app's start, or ends the app. None before its start."""
         self._ending = ""
-        """Why the app's shutdown failed; empty if it did not."""
 
     def start(self) -> None:
         self._thread.start()

@@ -59,7 +59,6 @@ def add_line(what: str, line: str, run_directory: Path) -> None:
 
 
 def lines_of(what: str, run_directory: Path) -> Iterator[str]:
-    """Yields complete lines from all processes' files."""
     for path in run_directory.glob(f"{what}.*"):
         yield from path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
@@ -73,8 +72,6 @@ def _name(what: str, run_directory: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An app, and how to serve it."""
-
     server: str
     """`uvicorn`, `gunicorn`, or `import` to import the app only."""
     sys_path: tuple[str | None, ...]
@@ -90,7 +87,6 @@ class Job:
     """Without the values of its environment variables, which may be secret: the process's environment has them."""
     host: str
     databases: Databases
-    """The test process's databases."""
     counts_queries: bool = False
 
     @classmethod
@@ -226,8 +222,6 @@ class Preloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A process answers requests."""
-
     pid: int
     at_ns: int
     """When it began to answer, by the monotonic clock, which all processes share."""
@@ -264,7 +258,6 @@ class Failed:
 # --- Between the test process and a process that has imported an app for forks
 
 MOST_BYTES = 1 << 16
-"""The limit for a message."""
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -55,12 +55,11 @@ def describe(value: object, *, is_outline: bool = False) -> str:
 
 
 def outline(value: object) -> str:
-    """Describes a value without numbers, flags, tokens, and most private attributes."""
+    """Leaves out numbers, flags, tokens, and most private attributes."""
     return describe(value, is_outline=True)
 
 
 def kind_of(value: object) -> str:
-    """Returns the full name of a function or class; for other values, the name of their type."""
     return name_of(value if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value))
 
 
@@ -82,8 +81,6 @@ class _TooMuchError(BaseException):
 
 
 class _Describer:
-    """Describes a value and the values in it, down to `depth`."""
-
     def __init__(self, is_outline: bool) -> None:
         self._is_outline = is_outline
         self._left = 5_000  # values
@@ -165,7 +162,7 @@ class _Describer:
         fields = _fields(value)
         if fields is not None or kind.__repr__ is object.__repr__:
             return self._attributes(kind, attributes_of(value) if fields is None else fields, depth)
-        text = _in_order(_ADDRESS.sub("…", repr(value)))
+        text = _sorted_in_braces(_ADDRESS.sub("…", repr(value)))
         if self._is_outline:
             return _short(_CHANCE.sub("#", text), _LONGEST)
         untold = [
@@ -229,7 +226,7 @@ def _dictionary_of(value: object) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _in_order(text: str) -> str:
+def _sorted_in_braces(text: str) -> str:
     """Sorts the items in braces, because a set's order differs between processes."""
     while (found := _BRACES.search(text)) is not None:
         text = f"{text[: found.start()]}\0{', '.join(sorted(found[1].split(', ')))}\1{text[found.end() :]}"
@@ -295,7 +292,6 @@ Parts: TypeAlias = Mapping[Part, tuple[str, ...]]
 """Descriptions of the values in each part. Parts without values are left out."""
 
 MISSING = object()
-"""Stands for a value that does not exist."""
 
 EXACTLY, OUTLINE, KIND = range(3)
 """How closely parts are described: by `describe`, `outline` or `kind_of`."""
@@ -328,8 +324,6 @@ _FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """An app's description: its parts, described in three ways."""
-
     views: tuple[Parts, Parts, Parts]
 
     @property
@@ -373,7 +367,7 @@ def part_of(node: object, name: str) -> object:
         return MISSING if holder is None else holder.get(key, MISSING)
     if kind == "lifespan":
         return getattr(getattr(node, "router", None), "lifespan_context", MISSING)
-    return settable_in(_with(node, name)).get(name, MISSING)
+    return settable_in(_owner(node, name)).get(name, MISSING)
 
 
 def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
@@ -410,11 +404,10 @@ def set_part(node: object, name: str, value: object) -> None:
     elif isinstance(there, MutableSequence) and isinstance(value, list):
         there[:] = value
     else:
-        setattr(_with(node, name), name, value)
+        setattr(_owner(node, name), name, value)
 
 
-def _with(node: object, name: str) -> object:
-    """Returns the app or its router, whichever has this attribute."""
+def _owner(node: object, name: str) -> object:
     router = settable_in(node).get("router")
     return router if name in _OF_ROUTER and name in settable_in(router) else node
 
@@ -447,10 +440,10 @@ def _parts(node: object, view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
     for kind in ("state", "config"):
         for key, value in (_holder(node, kind) or {}).items():
             yield f"{kind}.{key}", (view(value),)
-    inner = {name for name, _ in _inner(node)}
+    others = {*_WHOLE, *_FOUND_LATER, *(name for name, _ in _inner(node)), "config", "router", "state"}
     kind = "attribute" if settable_in(node) else "held"
     for name, value in held_in(node).items():
-        if name not in (*_WHOLE, *inner, *_FOUND_LATER, "config", "router", "state") and _is_told(node, name, value):
+        if name not in others and _distinguishes(node, name, value):
             yield f"{kind}.{name}", (view(value),)
 
 
@@ -464,7 +457,7 @@ def _kind_of_app(node: object) -> str:
     return kind_of(node)
 
 
-def _is_told(node: object, name: str, value: object) -> bool:
+def _distinguishes(node: object, name: str, value: object) -> bool:
     """Whether an attribute distinguishes an app. Most attributes of frameworks' apps are internal."""
     if not is_of_framework(node):
         return True

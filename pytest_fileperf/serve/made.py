@@ -130,7 +130,7 @@ def made_of(
     their code.
     """
     likeness = likeness_of(app)
-    values, names = values_to_send(app, likeness.parts), _names(modules)
+    values, names = values_to_send(app, likeness.parts), _importable_names(modules)
     with by_value():
         data, unsent = _sent(values, names)
     # Starlette makes this stack when it is first called, by a test client or a server in this process.
@@ -154,9 +154,9 @@ def loaded(made: Made) -> Mapping[Part, object]:
 
 def _sent(values: Mapping[Part, object], names: Mapping[int, str]) -> tuple[bytes, dict[Part, str]]:
     try:
-        return _pickled(dict(values), names), _lost_keys(values, names)
+        return _pickled(dict(values), names), _lost_overrides(values, names)
     except Exception:  # some part does not pickle: each is tried
-        unsent = _lost_keys(values, names)
+        unsent = _lost_overrides(values, names)
         for part, value in values.items():
             if why := why_unsent(value, lambda one: _problem(one, names)):
                 unsent[part] = why
@@ -171,7 +171,7 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
     return ""
 
 
-def _lost_keys(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
+def _lost_overrides(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
     """Returns dependency overrides that would be lost, and why: they need the very object that the routes contain."""
     return {
         part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
@@ -193,7 +193,7 @@ def _is_found(key: object, names: Mapping[int, str]) -> bool:
     return found is key
 
 
-def _names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
+def _importable_names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
     """Returns names of modules' globals, such as `package.module:name`, by the ids of these objects."""
     found: dict[int, str] = {}
     for module_name, module in sorted(modules.items(), reverse=True):
@@ -274,7 +274,7 @@ def tell_difference(
     differing = [
         tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))
     ]
-    only_mine, only_theirs = (told(part, entries) for entries in _from_where_they_differ(*differing))
+    only_mine, only_theirs = (told(part, entries) for entries in _without_common_start(*differing))
     if not theirs:
         return f"the test's app{where} has {title} {only_mine}, but {other} has none"
     if only_mine and only_theirs:
@@ -287,7 +287,6 @@ def tell_difference(
 
 
 def told(part: Part, entries: tuple[str, ...]) -> str:
-    """Words a part's descriptions for a message, without secrets."""
     if entries and is_secret(part[1]):
         return "another one"
     shown = ", ".join(
@@ -302,8 +301,7 @@ def _without_passwords(entry: str) -> str:
     return _PASSWORD.sub(lambda found: f"{found[1]}:…{digest(found[2])}@", entry)
 
 
-def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Cuts most of the common beginning from two long descriptions."""
+def _without_common_start(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not len(mine) == len(theirs) == 1:
         return mine, theirs
     same = next((at for at, (one, other) in enumerate(zip(mine[0], theirs[0], strict=False)) if one != other), 0)

@@ -117,7 +117,6 @@ class _Preload:
         return None
 
     def hear(self, within_s: float) -> bool:
-        """Takes one message from the process. Returns whether there was one."""
         try:
             self.channel.settimeout(within_s)
             message = self.channel.recv(MOST_BYTES)
@@ -139,7 +138,6 @@ class _Preload:
         return True
 
     def close(self) -> None:
-        """Ends the process and its forks. Can be repeated."""
         self.channel.close()
         self.process.stop()
         self.hear(0)
@@ -238,7 +236,6 @@ class Preloads:
         return spare
 
     def close(self) -> None:
-        """Ends all processes. Can be repeated."""
         for known in (self._forked, self._spares):
             while known:
                 known.popitem()[1].close()

@@ -133,14 +133,11 @@ class PortTakenError(ServerStartError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """One start-up of a server in a test run."""
-
     number: int
     """Start-ups with the same number have the same hash seed and memory layout."""
     cores: frozenset[int] | None
     """None for all cores."""
-    in_turn: bool = False
-    """Whether it belongs to a comparison."""
+    in_turn: bool = False  # in a comparison
     code_tree: CodeTree = HERE
     version: str = ""
     """Start-ups of different versions never share an import, even if their code is the same."""
@@ -155,7 +152,6 @@ class StartUp:
     """The value of `{boot}`. The pool sets `serial`, `host` and `coverage`."""
     host: str = LOOPBACK
     coverage: bool = False
-    """Whether coverage may trace the server."""
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
         """Returns the server's environment, in which names such as `{boot}` are not filled in yet."""
@@ -217,7 +213,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         if not self._can_be_held:
             return
         child, invocation = self._prepare()
-        with self._told():
+        with self._as_start_error():
             why: str | None = ""
             if self._preloads is not None and self._key is not None:
                 why = self._preloads.why_anew(self._key)
@@ -229,7 +225,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
     def start(self) -> None:
         """Starts the server. Raises the errors of `prepare`, but ServerStartError in place of OSError."""
         child, invocation = self._prepare()
-        with self._told():
+        with self._as_start_error():
             if self._held_s is not None:  # it may share its core with another import
                 until_s, run_directory = self._held_s + 2 * self.spec.start_timeout_s, child.directory
                 while not (noted(IMPORTED, run_directory) or left(Failed, run_directory) or child.ended() is not None):
@@ -250,7 +246,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.adopt(process)
 
     def _prepare(self) -> tuple[Child, Invocation]:
-        with self._told():
+        with self._as_start_error():
             self._child = self._child or Child("server")
             if self._invocation is None:
                 self._invocation = self.prepare(self._child.directory)
@@ -261,8 +257,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             return self._child, self._invocation
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Raises ServerStartError for an OSError in the block."""
+    def _as_start_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

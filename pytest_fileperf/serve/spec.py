@@ -21,10 +21,8 @@ from pytest_fileperf.units import parse_duration_ns
 # --- Placeholders such as `{port}`, which get their values when a server starts. Other braces stay
 
 BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"
-UDS, CERTFILE, KEYFILE = "{uds}", "{certfile}", "{keyfile}"
-"""Only in a command and its environment."""
-PYTHON = "{python}"
-"""Only in a command: the Python that runs it."""
+UDS, CERTFILE, KEYFILE = "{uds}", "{certfile}", "{keyfile}"  # only for a Command
+PYTHON = "{python}"  # only in a command's words
 
 
 def filled(text: str, **values: object) -> str:

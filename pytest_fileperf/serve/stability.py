@@ -94,7 +94,6 @@ _OF_COVERAGE = (
     "COV_CORE_DATAFILE",
     "COV_CORE_SOURCE",
 )
-"""For coverage and, up to its version 6, pytest-cov."""
 _OF_DEVELOPERS = ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC")
 _BEGINS = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COV_CORE_DATAFILE")
 """Any of these starts coverage; the others configure it."""

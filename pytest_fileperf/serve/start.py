@@ -137,7 +137,6 @@ def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket
 
 
 def port_of(listener: socket.socket) -> int:
-    """0 for a Unix socket."""
     return int(listener.getsockname()[1]) if listener.family in (socket.AF_INET, socket.AF_INET6) else 0
 
 

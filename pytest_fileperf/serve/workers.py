@@ -211,7 +211,6 @@ def _missing(spec: AsgiSpec) -> Iterator[str]:
 
 
 def _needs(spec: AsgiSpec) -> dict[str, str]:
-    """Returns the modules that the spec needs, and the packages that contain them."""
     modules = ["uvicorn", *(("gunicorn", "uvicorn_worker") if isinstance(spec, Gunicorn) else ())]
     modules += [name for name in (spec.loop, spec.http) if name not in ("auto", "asyncio")]
     return {name: name.replace("_", "-") for name in modules}
