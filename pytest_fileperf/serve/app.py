@@ -27,9 +27,6 @@ from pytest_fileperf.serve.made import Made, made_of
 
 _HOW = 'Put it in its own module and give it as "module:attribute" (or "module:factory()")'
 
-_TESTS = frozenset({"test", "tests", "testing"})
-"""An import string from such a package is taken only if there is no other."""
-
 
 @dataclass(frozen=True, slots=True)
 class AppSpec:
@@ -93,13 +90,19 @@ def app_spec(app: object) -> AppSpec:
     if not factory:
         check_app(app, AppSpec(app).name)
     found = [
-        (not _TESTS.isdisjoint(words), attribute.startswith("_"), len(words), module_name, attribute)
+        f"{module_name}:{attribute}"
         for module_name, module in _modules()
-        for words in [module_name.split(".")]
         for attribute, value in list(vars(module).items())
         if value is app and str.isidentifier(attribute) and not _is_test_module(module_name, module)
     ]
-    return AppSpec("{3}:{4}".format(*min(found)) if found else app, factory)
+    return AppSpec(min(found, key=_remoteness) if found else app, factory)
+
+
+def _remoteness(name: str) -> tuple[bool, bool, int, str]:
+    """A sort key for import strings. Packages of tests come last, then private attributes, then nested modules."""
+    module_name, _, attribute = name.partition(":")
+    words = module_name.split(".")
+    return (not {"test", "tests", "testing"}.isdisjoint(words), attribute.startswith("_"), len(words), name)
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:

@@ -27,9 +27,10 @@ from pytest_fileperf.host.sockets import endpoints_of, having_unix_socket, is_re
 from pytest_fileperf.plan.network import LOOPBACK, Reach
 from pytest_fileperf.plan.request import digest
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.process import PortTakenError, ProcessLaunch, RunningProcess, StartUp, base_env, reach_of
+from pytest_fileperf.serve.job import StartUp
+from pytest_fileperf.serve.process import PortTakenError, ProcessLaunch, RunningProcess, reach_of
 from pytest_fileperf.serve.spec import PYTHON, Command, Granian, env_filled, filled, has_names, server_title, tls_files
-from pytest_fileperf.serve.stability import STABILISERS, stabilised_in, tracer_in
+from pytest_fileperf.serve.stability import STABILISERS, base_env, stabilised_in, tracer_in
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
 from pytest_fileperf.versions.tree import CodeTree, is_of_the_interpreter

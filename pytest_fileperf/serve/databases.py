@@ -48,7 +48,7 @@ class Databases:
         others = dict(theirs.names)
         for alias, mine in self.names:
             name = others.get(alias)
-            if name is None or any(_names(value, name) for value in chosen):
+            if name is None or any(_points_to(value, name) for value in chosen):
                 continue
             if name != mine:
                 difference = f'is "{mine}" in the test process, but would be "{name}" in the server'
@@ -99,7 +99,7 @@ def databases_here(*, by_settings: bool = False) -> Databases:
     return Databases(names=names, settings=os.environ.get(SETTINGS, ""), guarded="pytest_django.plugin" in sys.modules)
 
 
-def _names(value: str, name: str) -> bool:
+def _points_to(value: str, name: str) -> bool:
     """Whether an environment variable's value is the database `name`, its directory, or a URL that ends with it."""
     if not value or not name:
         return False
@@ -138,8 +138,6 @@ def _advice(mine: str, settings: str, server: str) -> str:
 
 SLICE_NS = 50_000_000
 """A request's queries are reported within this time after it, unless the event loop is blocked."""
-_TRIMMED = 20
-"""A mean leaves out 1/20 of the requests at each end, such as requests that fill a cache."""
 _NO_TEXT = re.compile(
     r"/\*.*?\*/|--[^\n]*"  # comments, which may contain a trace id
     r"|'(?:[^'\\]|''|\\.)*(?:'|$)|\$(\w*)\$.*?(?:\$\1\$|$)"  # strings
@@ -178,7 +176,9 @@ class Queries:
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
-        """Returns the mean queries per request, without the extreme 5 % of requests at each end, and its variance.
+        """Returns the mean of queries per request, and its variance, without the extreme 5 % of requests at each end.
+
+        Requests that fill a cache or open a connection are at an end.
 
         Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974) 165-170.
         """
@@ -186,7 +186,7 @@ class Queries:
         if self.is_divided:
             mean = (total + self.outside) / requests
             return mean, (0.1 * mean) ** 2  # requests/s may differ by such a share between two start-ups
-        trimmed, kept, before = requests // _TRIMMED, list[tuple[int, int]](), 0
+        trimmed, kept, before = requests // 20, list[tuple[int, int]](), 0
         for count, made in self.counts:
             inside = min(before + made, requests - trimmed) - max(before, trimmed)
             kept += [(count, inside)] * (inside > 0)

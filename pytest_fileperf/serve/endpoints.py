@@ -25,7 +25,6 @@ _JSON, _FORM, _MULTIPART, _BYTES = (
     "multipart/form-data",
     "application/octet-stream",
 )
-_EVENTS = "text/event-stream"
 _BODIES = (_JSON, _FORM, _MULTIPART, _BYTES, "text/plain")
 """If an endpoint accepts several, the first one is taken."""
 _FORMATS = {
@@ -118,10 +117,7 @@ def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
     try:
         if "log" in document:
             return tuple(_recorded(document["log"]))
-        return tuple(
-            _endpoint(schemas, path, method, item[method], item.get("parameters", ()))
-            for method, path, item in _operations(schemas)
-        )
+        return tuple(_endpoint(schemas, *operation) for operation in _operations(schemas))
     except _MALFORMED as error:
         raise PlanError(f"the document does not follow its format: {type(error).__name__}: {error}") from error
 
@@ -133,12 +129,16 @@ def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]
         yield from ((method, path, item) for method in _METHODS if isinstance(item.get(method), dict))
 
 
-def _endpoint(
-    schemas: _Schemas, path: str, method: str, operation: Mapping[str, Any], shared: Sequence[Mapping[str, Any]]
-) -> Endpoint:
+def _parameters(schemas: _Schemas, method: str, item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields a path's parameters, then the method's own."""
+    return map(schemas.at, (*item.get("parameters", ()), *item[method].get("parameters", ())))
+
+
+def _endpoint(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> Endpoint:
+    operation: Mapping[str, Any] = item[method]
     url, needs = schemas.prefix + path, list[str]()
     params, headers = dict[str, Any](), dict[str, str]()
-    for parameter in map(schemas.at, (*shared, *operation.get("parameters", ()))):
+    for parameter in _parameters(schemas, method, item):
         name, place = str(parameter["name"]), parameter["in"]
         schema = {**parameter.get("schema", {})}
         if (value := schemas.told_beside(parameter)) is not None:
@@ -173,7 +173,7 @@ def _endpoint(
         headers=headers,
         expect_status=_redirect(operation),
         has_events=any(
-            _EVENTS in schemas.at(one).get("content", {}) for one in operation.get("responses", {}).values()
+            "text/event-stream" in schemas.at(one).get("content", {}) for one in operation.get("responses", {}).values()
         ),
         needs=tuple(dict.fromkeys(needs)),
         **body,
@@ -448,7 +448,7 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
 
 
 def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> bool:
-    parameters = map(schemas.at, (*item.get("parameters", ()), *item[method].get("parameters", ())))
+    parameters = _parameters(schemas, method, item)
     last = [one for one in parameters if one["in"] == "path" and path.endswith(f"{{{one['name']}}}")]
     return any(schemas.whole(one.get("schema", {})).get("type") == "string" for one in last)
 

@@ -14,8 +14,9 @@ from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.job import Job, left, lend_package
 from pytest_fileperf.serve.likeness import OUTLINE, Likeness, Part, is_item
 from pytest_fileperf.serve.made import Cause, Made, cause_of, tell_difference
-from pytest_fileperf.serve.process import STAGE_2, base_env
+from pytest_fileperf.serve.process import STAGE_2
 from pytest_fileperf.serve.spec import Command, Uvicorn, env_filled
+from pytest_fileperf.serve.stability import base_env
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE
 

@@ -18,7 +18,8 @@ from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.app import AppSpec, module_file
 from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
-from pytest_fileperf.serve.spec import AsgiSpec
+from pytest_fileperf.serve.spec import AsgiSpec, ProcessSpec
+from pytest_fileperf.serve.stability import base_env, stabilising_env
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 # --- A file for each kind of message and each process: a pickled value, an empty file, or lines
@@ -67,7 +68,38 @@ def _name(what: str, run_directory: Path) -> Path:
     return run_directory / f"{what.lower()}.{os.getpid()}"
 
 
-# --- The order to serve an app
+# --- A start-up, and the order to serve an app
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    number: int = 0
+    """Start-ups with the same number have the same hash seed and memory layout."""
+    cores: frozenset[int] | None = None
+    """None for all cores."""
+    in_turn: bool = False  # in a comparison
+    code_tree: CodeTree = HERE
+    version: str = ""
+    """Start-ups of different versions never share an import, even if their code is the same."""
+    forks: bool = True
+    """Whether it may be a fork of a process that has imported the app."""
+    is_timed: bool = False
+    """Whether `RunningServer.startup_ns` is wanted."""
+    counts_queries: bool = False
+    tells_imports: bool = False
+    """Whether its log shows how long each import takes (`python -X importtime`), which takes time of its own."""
+    serial: int = 0
+    """The value of `{boot}`. The pool sets `serial`, `host` and `coverage`."""
+    host: str = LOOPBACK
+    coverage: bool = False
+
+    def env(self, spec: ProcessSpec) -> dict[str, str]:
+        """Returns the server's environment, in which names such as `{boot}` are not filled in yet."""
+        stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
+        found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
+        if self.tells_imports:
+            found["PYTHONPROFILEIMPORTTIME"] = "1"
+        return self.code_tree.env(found, given=dict(spec.env))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,23 +119,21 @@ class Job:
     """Without the values of its environment variables, which may be secret: the process's environment has them."""
     host: str
     databases: Databases
-    counts_queries: bool = False
+    counts_queries: bool
 
     @classmethod
     def of(
         cls,
         spec: AsgiSpec,
         app: AppSpec,
+        start_up: StartUp = StartUp(),
         *,
-        host: str = LOOPBACK,
-        code_tree: CodeTree = HERE,
-        needs: Mapping[str, str] | None = None,
         lent: Path,
+        needs: Mapping[str, str] | None = None,
         server: str = "",
-        counts_queries: bool = False,
     ) -> Self:
         """`lent` comes from `lend_package`. Raises AppLoadError for an app that cannot be pickled."""
-        sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
+        sys_path = start_up.code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         is_named = isinstance(app.target, str)
         return cls(
             server=server or spec.name,
@@ -114,9 +144,9 @@ class Job:
             factory=app.factory,
             app_name=app.name,
             spec=replace(spec, env=tuple((name, "") for name in dict(spec.env))),
-            host=host,
+            host=start_up.host,
             databases=app.databases,
-            counts_queries=counts_queries,
+            counts_queries=start_up.counts_queries,
         )
 
     @classmethod

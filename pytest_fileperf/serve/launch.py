@@ -17,8 +17,8 @@ from pytest_fileperf.serve.databases import databases_here
 from pytest_fileperf.serve.endpoints import served_document
 from pytest_fileperf.serve.imports import Imports, refuse_other_app, refuse_other_databases
 from pytest_fileperf.serve.inprocess import InProcessLaunch
+from pytest_fileperf.serve.job import StartUp
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
 from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, InProcess, ServerSpec, Url, Uvicorn, needs_app
 from pytest_fileperf.serve.workers import AsgiLaunch

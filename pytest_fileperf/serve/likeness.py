@@ -37,7 +37,6 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid='\d+'")
 _CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}|\d+")
 """A UUID, a digest or token, a number."""
 _SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api_key", "private")
-_BRACES = re.compile(r"\{([^{}]*)\}")
 FRAMEWORKS = ("django", "fastapi", "litestar", "quart", "starlette")
 _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "socket", "ssl", "threading", "weakref")
 """Packages whose objects differ in each process."""
@@ -228,7 +227,7 @@ def _dictionary_of(value: object) -> dict[str, object]:
 
 def _sorted_in_braces(text: str) -> str:
     """Sorts the items in braces, because a set's order differs between processes."""
-    while (found := _BRACES.search(text)) is not None:
+    while (found := re.search(r"\{([^{}]*)\}", text)) is not None:
         text = f"{text[: found.start()]}\0{', '.join(sorted(found[1].split(', ')))}\1{text[found.end() :]}"
     return text.replace("\0", "{").replace("\1", "}")
 
@@ -296,7 +295,6 @@ MISSING = object()
 EXACTLY, OUTLINE, KIND = range(3)
 """How closely parts are described: by `describe`, `outline` or `kind_of`."""
 View: TypeAlias = Callable[[object], str]
-_VIEWS: tuple[View, ...] = (describe, outline, kind_of)
 
 _OF_ROUTER = ("on_startup", "on_shutdown", "default")
 """Attributes of Starlette's and FastAPI's router; Litestar's app itself has the first two."""
@@ -341,7 +339,7 @@ def likeness_of(app: object) -> Likeness:
     nodes = tuple(places(app))
     exactly, in_outline, kinds = (
         {(where, name): entries for where, node in nodes for name, entries in _parts(node, view) if entries}
-        for view in _VIEWS
+        for view in (describe, outline, kind_of)
     )
     return Likeness((exactly, in_outline, kinds))
 

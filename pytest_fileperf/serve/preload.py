@@ -18,11 +18,9 @@ from pathlib import Path
 import psutil
 
 from pytest_fileperf.host.child import Child, Invocation, Process
-from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
+from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, StartUp, left, lend_package, stamps_of
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
-_MOST = 10
-"""For two apps: two imports of each version, and one for tests without a comparison. Each needs its app's memory."""
 _KILLED = -9
 
 
@@ -38,8 +36,8 @@ class Fork:
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:
-        """Lets later start-ups import the app anew, and returns True. Returns False if only the app itself hangs."""
-        if self._preload.has_served and hangs:
+        """Returns whether a fresh start may help. Then later start-ups also import the app anew."""
+        if self._preload.has_served and hangs:  # not the fork's fault, as an earlier one has answered
             return False
         self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
         return True
@@ -155,21 +153,19 @@ class Preloads:
     """Why later start-ups import the app anew; empty for an unknown reason."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
-    def order(
-        self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
-    ) -> str | None:
+    def order(self, invocation: Invocation, run_directory: Path, start_up: StartUp, *, start_s: float) -> str | None:
         """Begins an import if there is none. Returns its key; None if this start-up must import the app anew.
 
-        In comparisons (`in_turn`), start-ups alternate between two imports with different hash seeds. So the luck of an
-        import shows as a difference between start-ups. Each `version` has its own imports, even of the same code.
+        In comparisons, start-ups alternate between two imports with different hash seeds. So the luck of an import
+        shows as a difference between start-ups.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
             return None
         if LAYOUT not in invocation.env or SEED in job.env_given:  # start-ups with seeds of their own, or the user's
             return None
-        number = self._seed + boot % 2 if in_turn else 0
-        key = _key(job, invocation, run_directory, f"{version} {number}")
+        number = self._seed + start_up.number % 2 if start_up.in_turn else 0
+        key = _key(job, invocation, run_directory, f"{start_up.version} {number}")
         if key in self._why_fresh:
             return key
         known = self._forked.pop(key, None)
@@ -250,7 +246,8 @@ class Preloads:
         self, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
     ) -> _Preload:
         idle = [key for key, known in self._forked.items() if not known.living and known.report is not None]
-        for oldest in idle[: max(0, len(self._forked) + 1 - _MOST)]:
+        # Each needs its app's memory. Two apps need 10: two of each version, and one for tests without a comparison.
+        for oldest in idle[: max(0, len(self._forked) - 9)]:
             self._forked.pop(oldest).close()
         process = Child("server")
         directory = process.directory

@@ -62,7 +62,7 @@ def serve(run_directory: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    if not why:  # a fork
+    if not why:  # a fork gets a supervisor of its own
         supervise(owner, directory)
     os.environ.update(env)
     start.serve(Path(directory), read)

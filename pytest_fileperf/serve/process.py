@@ -8,10 +8,9 @@ import ssl
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,14 +19,13 @@ import psutil
 from pytest_fileperf.errors import FilePerfError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import not_started
-from pytest_fileperf.plan.network import LOOPBACK, Reach, host_in_url
-from pytest_fileperf.serve.job import HELD, IMPORTED, Failed, left, noted
+from pytest_fileperf.plan.network import Reach, host_in_url
+from pytest_fileperf.serve.job import HELD, IMPORTED, Failed, StartUp, left, noted
 from pytest_fileperf.serve.preload import Fork, Preloads
 from pytest_fileperf.serve.running import RunningServer, certificates_in
 from pytest_fileperf.serve.spec import AsgiSpec, ProcessSpec, socket_file, tls_files
-from pytest_fileperf.serve.stability import LAYOUT, stabilising_env, untraced
+from pytest_fileperf.serve.stability import LAYOUT
 from pytest_fileperf.units import exit_text
-from pytest_fileperf.versions.tree import HERE, CodeTree
 
 STAGE_2 = str(Path(__file__).with_name("stage2_server.py"))
 """A script that starts uvicorn or gunicorn, or imports an app."""
@@ -131,37 +129,6 @@ class PortTakenError(ServerStartError):
     """Another program took the port that we had chosen. Another start, with another port, may succeed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartUp:
-    number: int
-    """Start-ups with the same number have the same hash seed and memory layout."""
-    cores: frozenset[int] | None
-    """None for all cores."""
-    in_turn: bool = False  # in a comparison
-    code_tree: CodeTree = HERE
-    version: str = ""
-    """Start-ups of different versions never share an import, even if their code is the same."""
-    forks: bool = True
-    """Whether it may be a fork of a process that has imported the app."""
-    is_timed: bool = False
-    """Whether `RunningServer.startup_ns` is wanted."""
-    counts_queries: bool = False
-    tells_imports: bool = False
-    """Whether its log shows how long each import takes (`python -X importtime`), which takes time of its own."""
-    serial: int = 0
-    """The value of `{boot}`. The pool sets `serial`, `host` and `coverage`."""
-    host: str = LOOPBACK
-    coverage: bool = False
-
-    def env(self, spec: ProcessSpec) -> dict[str, str]:
-        """Returns the server's environment, in which names such as `{boot}` are not filled in yet."""
-        stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
-        found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
-        if self.tells_imports:
-            found["PYTHONPROFILEIMPORTTIME"] = "1"
-        return self.code_tree.env(found, given=dict(spec.env))
-
-
 class ProcessLaunch(ABC, Generic[Spec]):
     """Starts a server's process. If another program takes the chosen port, it starts again with a new one."""
 
@@ -251,9 +218,9 @@ class ProcessLaunch(ABC, Generic[Spec]):
             if self._invocation is None:
                 self._invocation = self.prepare(self._child.directory)
                 if self._preloads is not None:
-                    at, start_s = self.start_up, self.spec.start_timeout_s
-                    order = partial(self._preloads.order, in_turn=at.in_turn, boot=at.number, version=at.version)
-                    self._key = order(self._invocation, self._child.directory, start_s=start_s)
+                    self._key = self._preloads.order(
+                        self._invocation, self._child.directory, self.start_up, start_s=self.spec.start_timeout_s
+                    )
             return self._child, self._invocation
 
     @contextmanager
@@ -338,10 +305,3 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     def _ended_early(self, returncode: int) -> str:
         return f"{self.spec.name} ended with {exit_text(returncode)} before it was ready"
-
-
-def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
-    """Returns the test run's environment without tracers, with the `stabilising` variables and the spec's."""
-    # The server outlives the test that starts it, and the size of the environment moves the stack.
-    env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

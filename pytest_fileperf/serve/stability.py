@@ -1,6 +1,6 @@
 """Makes two start-ups of the same code behave alike, by environment variables, and checks the result.
 
-Start-ups with the same number have the same hash seed and memory layout, and others than the next number's. So the luck
+Start-ups with the same number have the same hash seed and memory layout. The next number has others, so that the luck
 of a layout is not common to all start-ups. Forks share their import's seed and layout (`preload`).
 
 glibc's allocator keeps its thresholds. With others, large bodies cost up to three times less than in production. In a
@@ -16,14 +16,18 @@ import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_fileperf.host.supervisor import ADDR_NO_RANDOMIZE
+
+if TYPE_CHECKING:
+    from pytest_fileperf.serve.spec import ProcessSpec
 
 STABILISERS = ("hash seed", "addresses")
 SEED = "PYTHONHASHSEED"
 LAYOUT = "PYTEST_FILEPERF_LAYOUT"
 """The length of its value moves the stack, and is the seed for moving the heap."""
-_TUNABLES, _NO_CACHES = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
+_TUNABLES = "GLIBC_TUNABLES"
 _POOL_BYTES, _SMALL_BYTES = 16 << 10, 512
 """pymalloc takes objects of one size from pools of the first size; objects above the second come from malloc."""
 _BALLAST: list[bytes] = []
@@ -38,7 +42,8 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
     """
     moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # by less than a page; no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
-    tunables = filter(None, (_NO_CACHES, os.environ.get(_TUNABLES)))  # glibc takes the last value of a name
+    # The user's own come last, because glibc takes the last value of a name.
+    tunables = filter(None, ("glibc.malloc.tcache_count=0", os.environ.get(_TUNABLES)))
     return alike | {_TUNABLES: ":".join(tunables)} if in_turn else alike
 
 
@@ -118,3 +123,10 @@ def tracer_now() -> str:
     if monitoring is not None:
         names += filter(None, map(monitoring.get_tool, range(6)))  # at most six tools can be in use
     return ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+
+
+def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
+    """Returns the test run's environment without tracers, with the `stabilising` variables and the spec's."""
+    # The server outlives the test that starts it, and the size of the environment moves the stack.
+    env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

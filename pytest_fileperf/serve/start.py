@@ -34,8 +34,6 @@ _START_FAILED = 3
 """After this exit status the supervisors of uvicorn and gunicorn do not replace a worker."""
 BACKLOG = 4096
 """Linux's default limit (net.core.somaxconn), so that a burst of connections is not refused."""
-_OURS = ("pytest_fileperf", "__main__", "__mp_main__")
-"""Modules that serve, and do not belong to the compared code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +179,8 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name, module in tuple(sys.modules.items()):
         with suppress(AttributeError):  # `sys.modules` may contain any object; on access, some import others
             file = object.__getattribute__(module, "__dict__").get("__file__")
-            if isinstance(file, str) and name.partition(".")[0] not in _OURS:
+            is_ours = name.partition(".")[0] in ("pytest_fileperf", "__main__", "__mp_main__")
+            if isinstance(file, str) and not is_ours:
                 path = Path(file).absolute()
                 files.setdefault(path.parent, set()).add(str(path))
     loaded, installed = set[str](), set[str]()

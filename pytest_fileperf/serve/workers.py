@@ -33,6 +33,7 @@ from pytest_fileperf.serve.job import (
     Failed,
     Job,
     Ready,
+    StartUp,
     leave,
     left,
     lend_package,
@@ -40,7 +41,7 @@ from pytest_fileperf.serve.job import (
     noted,
 )
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.serve.process import STAGE_2, ProcessLaunch, RunningProcess, StartUp, reach_of
+from pytest_fileperf.serve.process import STAGE_2, ProcessLaunch, RunningProcess, reach_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, has_names, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
@@ -69,16 +70,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
             leave(self._app.made, run_directory)
         at, code_tree = self.start_up, self.code_tree
         self._reach = reach_of(self.spec, run_directory)
-        job = Job.of(
-            self.spec,
-            self._app,
-            host=at.host,
-            code_tree=code_tree,
-            needs=needs,
-            lent=lend_package(run_directory),
-            counts_queries=at.counts_queries,
-        )
-        job.write(run_directory)
+        Job.of(self.spec, self._app, at, lent=lend_package(run_directory), needs=needs).write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
         command = (code_tree.interpreter, *flags, STAGE_2, str(run_directory))
         return Invocation(

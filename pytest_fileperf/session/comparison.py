@@ -45,8 +45,9 @@ from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.databases import Queries
+from pytest_fileperf.serve.job import StartUp
 from pytest_fileperf.serve.launch import Launch, refuse_changed, refuse_hidden, refuse_other_version
-from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess, StartUp
+from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
 from pytest_fileperf.session.budget import TIMES

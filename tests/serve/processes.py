@@ -17,8 +17,8 @@ from pytest_fileperf.host.child import process_tree
 from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailableError
 from pytest_fileperf.host.threads import RUNNING, Observation, ThreadWatch
 from pytest_fileperf.serve.app import AppSpec, app_spec
+from pytest_fileperf.serve.job import StartUp
 from pytest_fileperf.serve.launch import Launch, ServerPool
-from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
 from pytest_fileperf.versions.tree import HERE, CodeTree

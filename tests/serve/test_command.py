@@ -23,8 +23,8 @@ from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.plan.request import digest
 from pytest_fileperf.serve import command
 from pytest_fileperf.serve.command import CommandLaunch, free_port, without_temporary_paths
+from pytest_fileperf.serve.job import StartUp
 from pytest_fileperf.serve.launch import ServerPool
-from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import PORT, PYTHON, Command
 
@@ -51,7 +51,7 @@ def on_ports(monkeypatch: pytest.MonkeyPatch) -> OnPorts:
         chosen = iter(ports)
         monkeypatch.setattr(command, "free_port", lambda host: next(chosen, None) or free_port(host))
         spec = Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s)
-        return CommandLaunch(spec, StartUp(number=0, cores=None), {})
+        return CommandLaunch(spec, StartUp(), {})
 
     return made
 

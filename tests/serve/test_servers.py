@@ -31,9 +31,9 @@ from serve.processes import Boot, facts, get, launch, linux, posix, remaining_af
 from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
-from pytest_fileperf.serve.job import Job, stamps_of
+from pytest_fileperf.serve.job import Job, StartUp, stamps_of
 from pytest_fileperf.serve.launch import ServerPool
-from pytest_fileperf.serve.process import StartUp, reach_of
+from pytest_fileperf.serve.process import reach_of
 from pytest_fileperf.serve.running import RunningServer, RunningUrl, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.start import WorkerStart
@@ -357,7 +357,7 @@ def test_nothing_is_left_of_an_import_that_ctrl_c_interrupts(scratch: Path, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(preload, "lend_package", interrupt)
-    launch = ServerPool(preloads=preload.Preloads()).launch(Uvicorn(), APP, StartUp(number=0, cores=None))
+    launch = ServerPool(preloads=preload.Preloads()).launch(Uvicorn(), APP, StartUp())
     with pytest.raises(KeyboardInterrupt):
         launch.start()
     launch.stop()

@@ -13,9 +13,8 @@ import pytest
 from serve.processes import linux
 
 from pytest_fileperf.serve import stability
-from pytest_fileperf.serve.process import base_env
 from pytest_fileperf.serve.spec import Uvicorn
-from pytest_fileperf.serve.stability import tracer_in, tracer_now, untraced
+from pytest_fileperf.serve.stability import base_env, tracer_in, tracer_now, untraced
 
 
 def test_a_boot_has_its_seed_and_an_allocator_that_keeps_what_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:

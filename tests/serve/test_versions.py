@@ -19,11 +19,11 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError
 from pytest_fileperf.host.supervisor import MARK
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.job import Job, left
+from pytest_fileperf.serve.job import Job, StartUp, left
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.likeness import Likeness
 from pytest_fileperf.serve.made import Made
-from pytest_fileperf.serve.process import STAGE_2, StartUp
+from pytest_fileperf.serve.process import STAGE_2
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiLaunch
@@ -100,7 +100,7 @@ def test_both_sides_boot_by_the_same_steps(trees: CodeTree, tmp_path: Path) -> N
     (tmp_path / MARK).touch()
     for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
-        program = AsgiLaunch(Uvicorn(), APP, StartUp(number=3, cores=None, code_tree=code_tree), {})
+        program = AsgiLaunch(Uvicorn(), APP, StartUp(number=3, code_tree=code_tree), {})
         made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
 
     def seen(name: str) -> tuple[object, ...]:
@@ -121,7 +121,7 @@ def test_only_the_code_here_becomes_as_the_test_has_made_it(trees: CodeTree, tmp
     for code_tree, expected in ((HERE, (made,)), (trees, ())):
         run_directory = tmp_path / f"run {len(expected)}"
         run_directory.mkdir()
-        AsgiLaunch(Uvicorn(), app, StartUp(number=3, cores=None, code_tree=code_tree), {}).prepare(run_directory)
+        AsgiLaunch(Uvicorn(), app, StartUp(number=3, code_tree=code_tree), {}).prepare(run_directory)
         assert left(Made, run_directory) == expected
 
 
@@ -237,7 +237,7 @@ def test_a_build_is_run_once_for_each_side(trees: CodeTree, tmp_path: Path) -> N
     spec = replace(SERVE, build=("sh", "-c", "echo built >> built.txt"))
     pool = ServerPool()
     for code_tree in (trees, HERE, trees):
-        starting = pool.launch(spec, None, StartUp(number=0, cores=None, code_tree=code_tree))
+        starting = pool.launch(spec, None, StartUp(code_tree=code_tree))
         try:
             starting.start()
         finally:
@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
 def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str) -> None:
     for code_tree in (CodeTree(here=Path("a"), there=Path("b")), CodeTree(python="python3")):
         with pytest.raises(PlanError, match=said):
-            ServerPool().launch(spec, app, StartUp(number=0, cores=None, code_tree=code_tree))
+            ServerPool().launch(spec, app, StartUp(code_tree=code_tree))
 
 
 # Another interpreter

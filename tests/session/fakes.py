@@ -22,8 +22,8 @@ from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.job import StartUp
 from pytest_fileperf.serve.launch import ServerPool
-from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.serve.workers import AsgiLaunch
