@@ -106,7 +106,7 @@ def _remoteness(name: str) -> tuple[bool, bool, int, str]:
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
-    """Returns the spec for a server in another process; `app` is the test's. Adds the app's current state."""
+    """Adds the current state of the test's app object (`app`) to the spec, for a server in another process."""
     made = spec.made
     if not (spec.factory or isinstance(app, str | AppSpec)):
         tests = _test_modules()

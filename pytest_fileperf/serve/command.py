@@ -146,7 +146,7 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 # --- Builds for commands. Each runs once in a test run, for the old and for the new code
 
 BUILD_S = 600.0
-"""Long enough for a large project, and an end for a build that waits for an answer."""
+"""A large project builds within this time, and a build that waits for input ends after it."""
 
 
 Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
@@ -160,7 +160,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
     try:
         given = dict(spec.env)
         whole = code_tree.env(base_env(spec), given=given)
-        # There is no start-up and no port yet.
+        # Variables with placeholders are left out: there is no start-up and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
         with Child("build") as child:
             resolved, directory, program = _resolved(words, spec, env, code_tree)

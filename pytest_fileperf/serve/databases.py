@@ -284,7 +284,7 @@ class QueryCounter:
         self._tell(json.dumps((self._from_ns, bool(self._endings), [*counts.items()], statements, outside)))
 
     def _executed(self, statement: str) -> None:
-        if statement == "BEGIN":  # Django sends it to SQLite as a statement; elsewhere the driver does so unseen
+        if statement == "BEGIN":  # only SQLite gets it as a statement of Django's; other drivers send it
             return
         request = self._request.get()
         if request is None:

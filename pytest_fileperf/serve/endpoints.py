@@ -125,13 +125,13 @@ def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
 def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yields each endpoint's method and path, and the path's item in the document."""
     for path, reference in schemas.document["paths"].items():
-        item = schemas.at(reference) if path.startswith("/") else {}  # else it is an extension
+        item = schemas.resolve(reference) if path.startswith("/") else {}  # else it is an extension
         yield from ((method, path, item) for method in _METHODS if isinstance(item.get(method), dict))
 
 
 def _parameters(schemas: _Schemas, method: str, item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields a path's parameters, then the method's own."""
-    return map(schemas.at, (*item.get("parameters", ()), *item[method].get("parameters", ())))
+    return map(schemas.resolve, (*item.get("parameters", ()), *item[method].get("parameters", ())))
 
 
 def _endpoint(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> Endpoint:
@@ -141,16 +141,16 @@ def _endpoint(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]
     for parameter in _parameters(schemas, method, item):
         name, place = str(parameter["name"]), parameter["in"]
         schema = {**parameter.get("schema", {})}
-        if (value := schemas.told_beside(parameter)) is not None:
+        if (value := schemas.example_beside(parameter)) is not None:
             schema["example"] = value
         if place == "path":
-            if (value := _told(schemas.whole(schema))) is None:
+            if (value := _example_in(schemas.merged(schema))) is None:
                 needs.append(f"{name} in the path")
             else:
                 url = url.replace(f"{{{name}}}", quote(str(value), safe=""))
         elif parameter.get("required"):
             is_known = place == "query" and "content" not in parameter and not schemas.is_free_text(schema)
-            value = schemas.sample(schema, needs, name) if is_known else _told(schemas.whole(schema))
+            value = schemas.sample(schema, needs, name) if is_known else _example_in(schemas.merged(schema))
             if value is None or isinstance(value, dict):
                 needs.append(f"{name} in the {_PLACES.get(place, place)}")
                 params |= {name: "text"} if place == "query" else {}
@@ -173,7 +173,8 @@ def _endpoint(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]
         headers=headers,
         expect_status=_redirect(operation),
         has_events=any(
-            "text/event-stream" in schemas.at(one).get("content", {}) for one in operation.get("responses", {}).values()
+            "text/event-stream" in schemas.resolve(one).get("content", {})
+            for one in operation.get("responses", {}).values()
         ),
         needs=tuple(dict.fromkeys(needs)),
         **body,
@@ -185,7 +186,7 @@ def _redirect(operation: Mapping[str, Any]) -> int | None:
     return int(good[0]) if good and good[0].isdigit() and all(status[0] == "3" for status in good) else None
 
 
-def _told(schema: Mapping[str, Any]) -> Any:
+def _example_in(schema: Mapping[str, Any]) -> Any:
     """Returns the value in a schema: its example, constant, default or first choice. None without any."""
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
@@ -196,8 +197,8 @@ def _told(schema: Mapping[str, Any]) -> Any:
 
 def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> dict[str, Any]:
     """Returns the fields of `Endpoint` for the body. Adds to `needs` if only the author knows a useful body."""
-    asked = schemas.at(operation.get("requestBody", {}))
-    content = {kind.partition(";")[0].strip(): schemas.at(own) for kind, own in asked.get("content", {}).items()}
+    asked = schemas.resolve(operation.get("requestBody", {}))
+    content = {kind.partition(";")[0].strip(): schemas.resolve(own) for kind, own in asked.get("content", {}).items()}
     if not content or not asked.get("required", True):
         return {}
     kind = next((kind for kind in _BODIES if kind in content), None)
@@ -206,16 +207,16 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
         return {}
     own = content[kind]
     schema = own.get("schema", {})
-    if (value := schemas.told_beside(own)) is not None:
-        schema = {**schemas.at(schema), "example": value}
+    if (value := schemas.example_beside(own)) is not None:
+        schema = {**schemas.resolve(schema), "example": value}
     if kind in (_BYTES, "text/plain"):
         return {"has_bytes": True}
     if kind == _JSON:
         value = schemas.sample(schema, needs, "the body")
         needs += ["the body, whose fields are not documented"] * (value == {} and schemas.names_no_field(schema))
         return {"json": value}
-    form = schemas.whole(schema)
-    fields = {name: schemas.at(one) for name, one in form.get("properties", {}).items()}
+    form = schemas.merged(schema)
+    fields = {name: schemas.resolve(one) for name, one in form.get("properties", {}).items()}
     # If all fields are optional, all are sent: else there would be no body.
     wanted = [name for name in fields if name in form.get("required", ())] or list(fields)
     needs += ["the body, whose fields are not documented"] * (not fields)
@@ -235,7 +236,7 @@ class _Schemas:
         path = urlsplit(str(servers[0].get("url", ""))).path.rstrip("/")
         return "" if "{" in path else path
 
-    def at(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolve(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the value, or the value that it refers to by `$ref`."""
         for _ in range(_DEEPEST):
             if "$ref" not in value:
@@ -246,53 +247,57 @@ class _Schemas:
             value = {**found, **{key: own for key, own in value.items() if key != "$ref"}}
         return value
 
-    def whole(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns a schema without references, merged with its `allOf` and one choice of its `anyOf` or `oneOf`."""
-        schema = self.at(schema)
+        schema = self.resolve(schema)
         whole: dict[str, Any] = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
         choices = [choice for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
-        choices = [choice for choice in choices if self.at(choice).get("type") != "null"]
-        chosen = min(choices, key=lambda choice: "pattern" in self.at(choice), default=None)
-        if chosen is not None and "propertyName" in (told_by := schema.get("discriminator", {})):
-            names = {reference: name for name, reference in told_by.get("mapping", {}).items()}
+        choices = [choice for choice in choices if self.resolve(choice).get("type") != "null"]
+        chosen = min(choices, key=lambda choice: "pattern" in self.resolve(choice), default=None)
+        if chosen is not None and "propertyName" in (discriminator := schema.get("discriminator", {})):
+            names = {reference: name for name, reference in discriminator.get("mapping", {}).items()}
             reference = str(chosen.get("$ref", ""))
             kind = {"const": names.get(reference, reference.rpartition("/")[2])}
-            tag = {"properties": {told_by["propertyName"]: kind}, "required": [told_by["propertyName"]]}
+            tag = {"properties": {discriminator["propertyName"]: kind}, "required": [discriminator["propertyName"]]}
             chosen = {"allOf": [tag, chosen]}
-        for part in (*map(self.at, schema.get("allOf", ())), *([] if chosen is None else [chosen])):
-            own = self.whole(part)
+        for part in (*map(self.resolve, schema.get("allOf", ())), *([] if chosen is None else [chosen])):
+            own = self.merged(part)
             properties = {**own.get("properties", {}), **whole.get("properties", {})}
             required = [*own.get("required", ()), *whole.get("required", ())]
             whole = {**own, **whole, **({"properties": properties, "required": required} if properties else {})}
         return whole
 
-    def told_beside(self, value: Mapping[str, Any]) -> Any:
+    def example_beside(self, value: Mapping[str, Any]) -> Any:
         """Returns the example of a parameter or body, beside its schema; None if there isn't one."""
         named = value.get("examples")
-        examples = [self.at(one).get("value") for one in named.values()] if isinstance(named, dict) else []
+        examples = [self.resolve(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)
 
     def is_free_text(self, schema: Mapping[str, Any]) -> bool:
         """Whether the schema accepts any text and has no example, so that only the author knows a useful value."""
-        own = self.whole(schema)
-        if own.get("type") == "array" and _told(own) is None:
-            own = self.whole(own.get("items", {}))
-        return own.get("type", "string") == "string" and not {"format", "pattern"} & own.keys() and _told(own) is None
+        own = self.merged(schema)
+        if own.get("type") == "array" and _example_in(own) is None:
+            own = self.merged(own.get("items", {}))
+        return (
+            own.get("type", "string") == "string"
+            and not {"format", "pattern"} & own.keys()
+            and _example_in(own) is None
+        )
 
     def names_no_field(self, schema: Mapping[str, Any]) -> bool:
-        own = self.whole(schema)
-        return not own.get("properties") and _told(own) is None
+        own = self.merged(schema)
+        return not own.get("properties") and _example_in(own) is None
 
     def is_file(self, schema: Mapping[str, Any]) -> bool:
-        own = self.whole(schema)
+        own = self.merged(schema)
         if own.get("type") == "array":
-            own = self.whole(own.get("items", {}))
+            own = self.merged(own.get("items", {}))
         return own.get("format") == "binary" or "contentMediaType" in own
 
     def sample(self, schema: Mapping[str, Any], needs: list[str], name: str, depth: int = 0) -> Any:
         """Returns a value that the schema accepts. Adds its name to `needs` if only the author knows a useful one."""
-        own = self.whole(schema)
-        if (value := _told(own)) is not None:
+        own = self.merged(schema)
+        if (value := _example_in(own)) is not None:
             return value
         if depth >= _DEEP and self._takes_null(schema):
             return None
@@ -333,8 +338,8 @@ class _Schemas:
         return text if matching is None else matching
 
     def _takes_null(self, schema: Mapping[str, Any]) -> bool:
-        schema = self.at(schema)
-        choices = [self.at(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
+        schema = self.resolve(schema)
+        choices = [self.resolve(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
         return schema.get("nullable") is True or any("null" in (one.get("type") or ()) for one in (schema, *choices))
 
 
@@ -450,7 +455,7 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
 def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> bool:
     parameters = _parameters(schemas, method, item)
     last = [one for one in parameters if one["in"] == "path" and path.endswith(f"{{{one['name']}}}")]
-    return any(schemas.whole(one.get("schema", {})).get("type") == "string" for one in last)
+    return any(schemas.merged(one.get("schema", {})).get("type") == "string" for one in last)
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pytest_fileperf.serve.likeness import (
     set_part,
     state_of,
 )
-from pytest_fileperf.serve.made import Cause, Made, cause_of, loaded, tell_difference, told
+from pytest_fileperf.serve.made import Cause, Made, cause_of, in_words, loaded, tell_difference
 
 # --- Results of imports of an app in processes of their own
 
@@ -141,7 +141,7 @@ class Fitting:
     def changed(self) -> tuple[tuple[str, str], ...]:
         """Returns the parts with the test's values: each part's title and description."""
         parts = {} if self.made is None else self.made.parts
-        return tuple((_title(part), told(part, parts.get(part, ())) or "none") for part in self.set)
+        return tuple((_title(part), in_words(part, parts.get(part, ())) or "none") for part in self.set)
 
     def own(self) -> tuple[tuple[str, str], ...]:
         """Returns the parts that still differ from the test's app: each part's title, and why."""

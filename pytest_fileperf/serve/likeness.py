@@ -133,7 +133,7 @@ class _Describer:
         if not isinstance(value, FunctionType) or "<" not in name:
             return name
         inner = max(0, min(depth, 2) - 1)
-        held = [named(variable, self(one, inner)) for variable, one in held_in(value).items()]
+        held = [named(variable, self(one, inner)) for variable, one in values_in(value).items()]
         line = inspect.unwrap(value).__code__.co_firstlineno
         return f"{name}:{line}" + (f"[{', '.join(sorted(held))}]" if held else "")
 
@@ -155,7 +155,7 @@ class _Describer:
             return name_of(kind)
         if is_of_framework(value) and not {"routes", "router", "url_map"}.isdisjoint(attributes_of(value)):
             return name_of(kind)  # an app or a router, which is compared part by part
-        if hasattr(kind, "get_secret_value"):  # pydantic's: its text hides it
+        if hasattr(kind, "get_secret_value"):  # pydantic's secrets, whose `repr` hides the value
             secret = repr(value.get_secret_value())  # type: ignore[attr-defined]
             return f"{name_of(kind)}({digest(secret)})"
         fields = _fields(value)
@@ -250,13 +250,13 @@ def settable_in(node: object) -> dict[str, object]:
     return {} if isinstance(node, type | FunctionType | MethodType | partial) else _dictionary_of(node)
 
 
-def held_in(node: object) -> dict[str, object]:
+def values_in(node: object) -> dict[str, object]:
     """Returns an app's attributes, a `partial`'s arguments, or the outer function's variables that a function uses."""
     if isinstance(node, MethodType):
         return {}
     if isinstance(node, partial):
         given = {f"argument {number}": value for number, value in enumerate(node.args)}
-        return {**held_in(node.func), **given, **node.keywords}
+        return {**values_in(node.func), **given, **node.keywords}
     if isinstance(node, FunctionType):
         held = {}
         for name, cell in zip(node.__code__.co_freevars, node.__closure__ or (), strict=True):
@@ -377,7 +377,9 @@ def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
         for name in ("lifespan", "default"):
             value = part_of(node, name)
             owner = value.__self__ if isinstance(value, MethodType) else value
-            if not type(owner).__module__.startswith(("starlette.", "fastapi.")):  # their own refer to the whole app
+            if not type(owner).__module__.startswith(
+                ("starlette.", "fastapi.")
+            ):  # the framework's own values refer to the whole app
                 found.append((where, name))
     at = dict(nodes)
     return {part: value for part in found if (value := part_of(at[part[0]], part[1])) is not MISSING}
@@ -440,7 +442,7 @@ def _parts(node: object, view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield f"{kind}.{key}", (view(value),)
     others = {*_WHOLE, *_FOUND_LATER, *(name for name, _ in _inner(node)), "config", "router", "state"}
     kind = "attribute" if settable_in(node) else "held"
-    for name, value in held_in(node).items():
+    for name, value in values_in(node).items():
         if name not in others and _distinguishes(node, name, value):
             yield f"{kind}.{name}", (view(value),)
 
@@ -501,7 +503,7 @@ def _wrappers(route: object, view: View) -> Iterator[str]:
     held = settable_in(route)
     base, app = held.get("_base_app"), held.get("app")
     while app is not base and app is not None and not isinstance(app, type | FunctionType):
-        attributes = held_in(app)
+        attributes = values_in(app)
         options = (named(name, view(value)) for name, value in sorted(attributes.items()) if name != "app")
         if "app" in attributes:
             yield f"in {name_of(type(app))}({', '.join(options)})"
@@ -522,7 +524,7 @@ def _inner(node: object) -> Iterator[tuple[str, object]]:
     if isinstance(node, MethodType):
         yield "__self__", node.__self__
     of_framework = is_of_framework(node)
-    for name, value in held_in(node).items():
+    for name, value in values_in(node).items():
         if name in _FOUND_LATER or (of_framework and name not in _INNER):
             continue
         if callable(value) and (name in _INNER or _is_app(value)):

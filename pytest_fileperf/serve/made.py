@@ -28,11 +28,11 @@ from pytest_fileperf.serve.likeness import (
     Part,
     Parts,
     digest,
-    held_in,
     is_secret,
     kind_of,
     likeness_of,
     places,
+    values_in,
     values_to_send,
 )
 
@@ -74,7 +74,7 @@ def held_by(value: object) -> Iterator[tuple[str, object]]:
         yield from (("", item) for item in (value.func, *value.args))
         yield from value.keywords.items()
     elif isinstance(value, FunctionType):
-        yield from held_in(value).items()
+        yield from values_in(value).items()
         names = (name for name in _unsent_names(value.__code__) if name in value.__globals__)
         yield from ((name, value.__globals__[name]) for name in names)
         yield from (("", item) for item in value.__defaults__ or ())
@@ -198,7 +198,7 @@ def _importable_names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
     found: dict[int, str] = {}
     for module_name, module in sorted(modules.items(), reverse=True):
         for name, value in list(vars(module).items()):
-            kind = type(value)  # no `isinstance`: some globals are proxies, which it would ask for their object
+            kind = type(value)  # `isinstance` would make a proxy load its object
             nameless = kind is FunctionType and "<" in value.__qualname__
             if name.isidentifier() and not name.startswith("__") and (nameless or not issubclass(kind, _NEED_NO_NAME)):
                 found[id(value)] = f"{module_name}:{name}"
@@ -274,7 +274,7 @@ def tell_difference(
     differing = [
         tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))
     ]
-    only_mine, only_theirs = (told(part, entries) for entries in _without_common_start(*differing))
+    only_mine, only_theirs = (in_words(part, entries) for entries in _without_common_start(*differing))
     if not theirs:
         return f"the test's app{where} has {title} {only_mine}, but {other} has none"
     if only_mine and only_theirs:
@@ -286,7 +286,7 @@ def tell_difference(
     return f"the test's app{where} has its {title} in another order than {other}"
 
 
-def told(part: Part, entries: tuple[str, ...]) -> str:
+def in_words(part: Part, entries: tuple[str, ...]) -> str:
     if entries and is_secret(part[1]):
         return "another one"
     shown = ", ".join(

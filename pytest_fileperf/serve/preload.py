@@ -50,10 +50,10 @@ class Fork:
         until_s = time.monotonic() + (math.inf if timeout is None else timeout)
         while (returncode := self.returncode) is None:
             left_s = max(0.0, until_s - time.monotonic())
-            if self._preload.hear(min(left_s, 1.0)):
+            if self._preload.receive(min(left_s, 1.0)):
                 continue
             if not psutil.pid_exists(self.pid):  # its exit code follows, unless Ctrl-C has ended the other process
-                if not self._preload.hear(1.0):
+                if not self._preload.receive(1.0):
                     self._preload.ended.setdefault(self.pid, _KILLED)
             elif left_s == 0:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
@@ -109,12 +109,12 @@ class _Preload:
         if not self.ask_to_serve(run_directory, env):
             return None
         until_s = time.monotonic() + 5.0
-        while time.monotonic() < until_s and self.hear(until_s - time.monotonic()):
+        while time.monotonic() < until_s and self.receive(until_s - time.monotonic()):
             if new := self.living - known:
                 return new.pop()
         return None
 
-    def hear(self, within_s: float) -> bool:
+    def receive(self, within_s: float) -> bool:
         try:
             self.channel.settimeout(within_s)
             message = self.channel.recv(MOST_BYTES)
@@ -138,7 +138,7 @@ class _Preload:
     def close(self) -> None:
         self.channel.close()
         self.process.stop()
-        self.hear(0)
+        self.receive(0)
 
 
 @dataclass(slots=True)

@@ -160,7 +160,7 @@ def _in_words(target: str, mode: int, flags: int) -> str:
     if stat.S_ISCHR(mode) or stat.S_ISDIR(mode):
         return ""
     if stat.S_ISREG(mode):
-        # Forks share its position, which does not matter for appending. libffi keeps its own file to map it.
+        # Forks share the file's position, which does not matter for appending. libffi only maps its file.
         is_harmless = flags & os.O_APPEND or Path(target).name.startswith("libffi.so")
         return "" if is_harmless else f"{Path(target).name} and keeps it open"
     kind, _, what = target.partition(":")

@@ -60,7 +60,7 @@ def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
             Path(path).write_bytes(content)
     elif key is not None or isinstance(spec, AsgiSpec):  # otherwise the program has its key
         _check_certificate(certificate, key, where)
-    own, *_ = certificates_in(certificate, "ssl_certfile", where=where)  # its signers follow
+    own, *_ = certificates_in(certificate, "ssl_certfile", where=where)  # its signers' certificates follow
     return Reach(uds=uds, trusted=own, is_own=True)
 
 

@@ -172,7 +172,7 @@ class RunningServer(ABC):
         return cast("httpx.Client", SyncFamilyClient(base_url=self.url, transport=transport, **options))
 
     def _sync_transport(self, family: ModuleType) -> httpx.BaseTransport:
-        # Otherwise it reads the environment's certificates, which may be missing, even for plain HTTP.
+        # With `trust_env`, httpx reads the environment's certificates even for plain HTTP, and these may be missing.
         tls = {"verify": self.ssl_context()} if self.is_tls else {"trust_env": False}
         return cast("httpx.BaseTransport", family.HTTPTransport(uds=self.uds, **tls))
 

@@ -84,7 +84,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         ready = left(Ready, self.process.directory)
         self._raise_for_failure(returncode)
         if noted(ASKED, self.process.directory) and not left(Imported, self.process.directory):
-            # If the server has an environment of its own, only two others show how imports vary.
+            # With env, the server's import differs from all others, so two others show how imports vary.
             count = 2 if self.spec.env else 1
             found = imports_of(self._app, count, self._imports, timeout_s=self.spec.start_timeout_s)
             leave(found, self.process.directory)
