@@ -133,7 +133,6 @@ def _give_out(
 
 
 def _common_end(one: Stack, other: Stack) -> int:
-    """Returns how many innermost functions both stacks share."""
     alike = (left == right for left, right in zip(reversed(one), reversed(other), strict=False))
     return sum(takewhile(bool, alike))
 
@@ -163,8 +162,6 @@ _NEW = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGrowth:
-    """A function whose CPU time per request grew or shrank."""
-
     frame: Frame
     """Its line is the one in the new version, if the function is still there."""
     growth_s: float
@@ -191,10 +188,7 @@ class _Search:
     def __init__(
         self, works: Sequence[Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """`sample_s` is the cost of a sample, before and after. `around` are the server's and framework's packages.
-
-        Causes grew by at least `least_s`.
-        """
+        """`sample_s` are a sample's seconds, before and after; `around` are the packages of server and framework."""
         self._whole = [(work, -1) for work in works]
         self._whole_s = _sums(self._whole)
         self._sample_s = sample_s
@@ -251,10 +245,7 @@ class _Search:
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: Frame | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
-        """Yields the causes among a function's calls, or the function itself; None stands for the whole program.
-
-        `total_s` is the growth to explain, as it was when the search began to follow a single function.
-        """
+        """Yields the causes of the growth `total_s` beneath a function, or the function. None is the whole program."""
         inner = self._holder(parts, total_s)
         if inner is not None:
             if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
@@ -409,7 +400,6 @@ def _caller(place: Frame, parts: Sequence[_Part]) -> Frame | None:
 
 
 def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
-    """Joins the causes that several call paths found for the same function and caller."""
     merged: dict[tuple[object, ...], FunctionGrowth] = {}
     for each in told:
         key = (each.frame, each.caller, each.growth_s > 0)
@@ -429,10 +419,7 @@ def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequen
 
 
 def _may_split(place: Frame | None, parts: Sequence[_Part], pieces: Sequence[Frame]) -> bool:
-    """Returns whether the causes `pieces` say more than their caller `place`.
-
-    They do not if all are inside the package of `place`, and the project calls it.
-    """
+    """Returns whether `pieces` say more than their caller `place`. Parts of a library that the project calls do not."""
     if (
         place is None
         or place.own_code

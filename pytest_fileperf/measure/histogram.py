@@ -40,7 +40,6 @@ class Counts:
         self.total = int(counts.sum())
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns steps and counts as new arrays."""
         content, ends = self._bytes, _STEP.itemsize * len(self._bytes) // (_STEP.itemsize + self._width)
         if self._is_packed:
             planes = zlib.decompress(content)
@@ -132,7 +131,6 @@ class Histogram:
 
     @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:
-        """Returns the histogram of these values: integer nanoseconds, not negative."""
         values = np.asarray(values_ns, dtype=np.int64)
         if values.size == 0:
             return EMPTY
@@ -213,10 +211,7 @@ class Histogram:
         return math.sqrt(max(0.0, variance))
 
     def encode(self) -> str:
-        """Returns the standard HdrHistogram V2 compressed base64 text, which any HdrHistogram library reads.
-
-        It lacks minimum, maximum, sum and sum of squares. After decoding these have three exact digits.
-        """
+        """Returns the standard HdrHistogram V2 text in base64, which lacks minimum, maximum, sum and sum of squares."""
         steps, counts = self.held.arrays()
         # Zero or less stands for steps without samples before the next count.
         words = np.column_stack((1 - np.diff(steps, prepend=-1), counts)).ravel()

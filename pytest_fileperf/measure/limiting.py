@@ -116,7 +116,6 @@ def _rate(usage: Usage) -> Limit | None:
 
 
 def _busy_core(usage: Usage) -> Limit | None:
-    """Finds a saturated core: the generator's, or a server worker's."""
     generator, workers, mean = usage.generator, usage.workers, _mean_ran(usage.workers)
     if generator.ran >= BUSY_CORE:
         return _generator_limit(usage, f"at {_percent(generator.ran)} of its core")
@@ -133,7 +132,6 @@ def _busy_core(usage: Usage) -> Limit | None:
 
 
 def _busy_process(usage: Usage) -> Limit | None:
-    """Finds a saturated core of the test process, if the app runs in it."""
     if usage.generator.ran < BUSY_CORE:
         return None
     return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, including the load generator")
@@ -153,7 +151,6 @@ def _busy_children(usage: Usage) -> str:
 
 
 def _journey(usage: Usage) -> Limit | None:
-    """Finds a journey that blocks the generator's event loop most of the time without computing."""
     if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
@@ -359,7 +356,6 @@ def _in_flight(usage: Usage) -> str:
 
 
 def _server_cpu(usage: Usage) -> str:
-    """Returns `server CPU 6 %`, over all workers' cores."""
     ran = sum(worker.ran for worker in usage.workers) if usage.workers else usage.server_ran
     if ran is None:
         return "server CPU unknown"

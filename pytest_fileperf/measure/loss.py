@@ -186,11 +186,7 @@ def stalls_of(
 
 
 def held_by(collapsed: Iterable[str]) -> Stack | None:
-    """Returns the stack of functions, outermost first, that block the event loop for half of its busy time.
-
-    `collapsed` are py-spy's texts with threads and idle time. None if no function blocks the loop for so long. A thread
-    that keeps Python's lock remains unknown.
-    """
+    """Returns the functions that block the event loop for half of its busy time, outermost first; None if unknown."""
     seen: Counter[Stack] = Counter()
     for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):
         if is_main and not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):

@@ -42,7 +42,6 @@ class LittlesLaw:
 
     @property
     def by_law(self) -> float:
-        """The rate by the law, in requests/s."""
         return self.in_flight / self.latency
 
     @property

@@ -96,10 +96,7 @@ class Recorder:
         self.leads = Leads(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
-        """Counts a request that is due in an open loop; returns whether to send it.
-
-        A request that was due more than `patience_ns` ago is dropped, which counts as failed.
-        """
+        """Counts an open loop's request, and returns whether to send it. After `patience_ns` it fails as dropped."""
         if due_ns >= self.measured_from_ns:
             self.due_count += 1
             self.first_due_ns = self.first_due_ns or due_ns
@@ -139,10 +136,7 @@ class Recorder:
         return tuple(self._done)
 
     def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
-        """Yields the indexes of the rounds in which a request was under way, and for how long (ns); newest first.
-
-        The request must end in the current round.
-        """
+        """Yields each round's index, and how long (ns) a request was under way in it; the newest round first."""
         index, opened_ns, until_ns = self.index, self.opened_ns, max(ended_ns, self.opened_ns)
         while index >= 0:
             yield index, until_ns - max(opened_ns, started_ns)
@@ -152,10 +146,7 @@ class Recorder:
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
     def subjects(self) -> dict[tuple[str, str], tuple[Round, ...]]:
-        """Returns the rounds of each part and step, even of steps that only the warm-up used.
-
-        Keys are part and step. The step is empty for a whole part, and the part is empty in a load without parts.
-        """
+        """Returns the rounds by part and step. The step is empty for a whole part, the part in a load without parts."""
         parts = {(tally.name, ""): tally for tally in self.tallies if tally.name}
         return {subject: tuple(tally.rounds) for subject, tally in (parts | self._steps).items()}
 

@@ -60,8 +60,6 @@ NOTHING_CARRIED = Carried()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorRound:
-    """A generator's part of a round, if there are several."""
-
     number: int
     """From 1 on."""
     requests: int
@@ -394,8 +392,6 @@ class Boot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """All figures of one load, over all start-ups."""
-
     rounds: tuple[Round, ...]
     boots: tuple[Boot, ...]
     connections: int
@@ -429,7 +425,6 @@ class Recording:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Why generators' parts of the load are missing."""
         found = (own.title + own.lost for boot in self.boots for own in boot.generators if own.lost)
         return tuple(dict.fromkeys(found))
 

@@ -122,8 +122,6 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCost:
-    """CPU seconds per request."""
-
     frame: Frame
     cost_s: float
     """With the functions that it calls."""
@@ -214,10 +212,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns the look, but with the other threads' stacks from `held`, if `threads_fit` these stacks.
-
-    `held` is a look that took samples only of threads with Python's lock.
-    """
+    """Returns the look with the other threads' stacks from `held` (a look by Python's lock) if these fit better."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
@@ -233,7 +228,6 @@ def _main(line: str) -> bool:
 
 
 def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | None]]:
-    """Yields the stacks of each process, with its look and its CPU time."""
     for look in looks:
         for text, spent in zip(look.collapsed, look.cpu_s, strict=True):
             yield look, text, spent
@@ -251,10 +245,7 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields the stacks in py-spy's text: whether it is a main thread's, its frames, and its number of samples.
-
-    Raises ValueError for a line that isn't a stack.
-    """
+    """Yields py-spy's stacks: is it a main thread's, its frames, its samples. Raises ValueError for other lines."""
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():
@@ -293,7 +284,6 @@ def place_of(frame: Frame, root: Path) -> Frame:
 
 
 def _inside(file: str, root: str) -> str | None:
-    """Returns the file relative to the root; None if it is elsewhere."""
     try:
         return PurePath(_with_slashes(file)).relative_to(_with_slashes(root)).as_posix()
     except ValueError:

@@ -171,10 +171,7 @@ class Span:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns how much a value of the samples grows per nanosecond, with straight lines between them.
-
-        None if fewer than two samples know the value, or none lies within the rounds.
-        """
+        """Returns the growth of a value per ns, with straight lines between samples; None for one sample or none."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -209,10 +206,7 @@ class Usage:
 
     @cached_property
     def in_flight(self) -> float:
-        """Requests under way on average, by Little's law: their total time ÷ the rounds' time.
-
-        Never more than connections, although requests from before the rounds also end in them.
-        """
+        """Requests under way on average, by Little's law: their total time ÷ the rounds' time, at most one per connection."""
         is_open = self.recording.open_loop
         busy_ns = sum(round_.service.sum_ns if is_open else round_.busy_ns for round_ in self._rounds)
         return min(self.recording.connections, busy_ns / self._duration_ns) if self._duration_ns else 0.0
@@ -230,10 +224,7 @@ class Usage:
 
     @cached_property
     def code_blocked(self) -> float:
-        """Share of the time in which journeys' code blocked the generator's event loop without needing its core.
-
-        This is a lower bound, and the mean over several generators.
-        """
+        """Lower bound: share of the time in which journeys' code blocked the event loop without needing a core."""
         held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in self._rounds)
         looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in self._rounds)
         return max(0.0, held_ns / looked_ns - self.generator.main_waited) if looked_ns else 0.0
@@ -265,10 +256,7 @@ class Usage:
 
     @cached_property
     def busiest_children(self) -> tuple[float, ...]:
-        """CPU seconds per second of each child process with noticeable work, the busiest first.
-
-        A child that lives for less than two samples is missing.
-        """
+        """CPU seconds per second of child processes with noticeable work, the busiest first; without short-lived ones."""
         if self.children_ran < CHILDREN_WORK:
             return ()
         *_, span = self._spans
@@ -449,7 +437,6 @@ class Busy:
 
 
 def busy_of(recording: Recording) -> Busy:
-    """Returns the mean over the start-ups."""
     boots = [_busy_in(span) for span in spans_of(recording)]
     if not boots:
         return Busy()

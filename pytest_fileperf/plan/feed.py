@@ -192,7 +192,6 @@ class Requests:
 
 
 def _as_text(value: object) -> str:
-    """Returns the value as JSON, or else the text that is sent."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):

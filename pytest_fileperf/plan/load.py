@@ -113,8 +113,6 @@ class LoadPlan:
 
 
 class Side(IntEnum):
-    """A version in a comparison, and its index in pairs of values."""
-
     BASE = 0
     """The old code."""
     NOW = 1
@@ -178,12 +176,10 @@ class Alternation:
 
     @property
     def duration_ns(self) -> int:
-        """Warm-up and cycles, without the drain."""
         return self.measured_from_ns + 2 * sum(self.turns_ns)
 
     @property
     def longest_ns(self) -> int:
-        """The load ends after this time, even if a server never answers."""
         return self.duration_ns + self.timeout_ns
 
     def pacing(self, side: Side) -> SideTurns:
@@ -220,12 +216,10 @@ def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[
 
 
 def generators_used(plan: LoadPlan | Alternation) -> int:
-    """Returns how many generators make the load. Each needs a connection."""
     return min(plan.generators, plan.connections)
 
 
 def split(plan: LoadPlan | Alternation) -> tuple[LoadPlan | Alternation, ...]:
-    """Returns each generator's part."""
     count = generators_used(plan)
     if count == 1:
         return (plan,)

@@ -55,7 +55,6 @@ LOCAL = Network()
 
 
 def _number(host: str) -> str | None:
-    """Returns the IP address in its shortest form; None for a name."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

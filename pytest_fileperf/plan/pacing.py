@@ -59,10 +59,7 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns the seed whose draw has the quantile `place`, from 0 to 1, of `crowding` among many draws.
-
-    `busy_rate` is the server's limit in requests/s.
-    """
+    """Returns a seed: its `crowding` in a server's queue has the quantile `place` (0 to 1) among many seeds."""
     expected = max(1.0, rate * duration_ns / _SECOND_NS)
     seeds = [chance.randrange(1 << 31) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
     # A queue clears crowds only if it is faster than the requests come.
@@ -249,7 +246,6 @@ class ConnectionRamp(_Ramp):
     open_loop = False
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns `elapsed_ns` if one more connection may be at work, else the instant from which one more may."""
         begin_ns, level = 0, 0.0
         for stage in self.stages:
             end_ns = begin_ns + stage.duration_ns

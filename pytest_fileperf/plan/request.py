@@ -79,7 +79,6 @@ def distinct(names: Iterable[str]) -> list[str]:
 
 
 def described_url(url: str) -> dict[str, object]:
-    """Returns the path, and the digest of each query value by its name."""
     path, _, query = url.partition("?")
     pairs = [part.partition("=") for part in query.split("&")] if query else []
     if not pairs:
@@ -231,8 +230,6 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One request, made again and again."""
-
     method: str
     url: str
     """Path and query, relative to the server under test."""
@@ -407,7 +404,6 @@ def _pairs(value: object) -> object:
 
 
 def _named(value: object, filled_in: Callable[[object], object]) -> object:
-    """Returns a mapping or pairs with each item filled in; names stay as they are."""
     if isinstance(value, Mapping):
         return {name: filled_in(item) for name, item in value.items()}
     return [(name, filled_in(item)) for name, item in value] if isinstance(value, list | tuple) else value
@@ -466,8 +462,6 @@ class _AnyCookies(Protocol):
 
 
 class AnyRequest(Protocol):
-    """A request of httpx or httpx2."""
-
     method: str
 
     def read(self) -> bytes: ...

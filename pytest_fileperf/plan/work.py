@@ -36,8 +36,6 @@ class Part(Subject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Parts that alternate by their weights, in one load."""
-
     parts: tuple[Part, ...]
 
     @property
