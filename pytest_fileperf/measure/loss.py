@@ -51,24 +51,29 @@ class Served:
 
     @property
     def wait_s(self) -> float:
-        """The part of the latency that needs no core, neither for this request nor for those before it."""
-        own_s, apart_s = self._demand()
+        """The part of the latency that needs no core, neither for this request nor for requests before it."""
         if self.is_busy:
             return 0.0
         if self.rate is None:
-            cpu_s = own_s / (1 - (self.connections - 1) * own_s / self.latency_s)
+            cpu_s = self.station_s / (1 - (self.connections - 1) * self.station_s / self.latency_s)
         else:
-            cpu_s = _queued_s(own_s, self.rate)
-        return max(0.0, self.latency_s - cpu_s - apart_s)
+            cpu_s = _queued_s(self.station_s, self.rate)
+        return max(0.0, self.latency_s - cpu_s - self.apart_s)
 
     @property
     def is_busy(self) -> bool:
         """Whether the cores set the pace."""
         return self.core_s * self.per_second >= BUSY_CORE * self.cores
 
-    def _demand(self) -> tuple[float, float]:
-        """Returns how long a request occupies the station of all cores, and the rest of its CPU time."""
-        return self.core_s / self.cores, self.core_s * (self.cores - 1) / self.cores
+    @property
+    def station_s(self) -> float:
+        """How long a request occupies the model's station, which consists of all cores."""
+        return self.core_s / self.cores
+
+    @property
+    def apart_s(self) -> float:
+        """The rest of the request's CPU time, which the model counts as a delay."""
+        return self.core_s - self.station_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +98,11 @@ class Loss:
 
 def latency_of(served: Served, *, wait_s: float) -> float:
     """Returns the latency by the model; `wait_s` is the part of it that needs no core."""
-    own_s, apart_s = served._demand()
-    wait_s += apart_s
+    wait_s += served.apart_s
     if served.rate is not None:
-        return _queued_s(own_s, served.rate) + wait_s
-    over_s = own_s * served.connections - wait_s
-    return (over_s + math.sqrt(over_s**2 + 4 * own_s * wait_s)) / 2 + wait_s
+        return _queued_s(served.station_s, served.rate) + wait_s
+    over_s = served.station_s * served.connections - wait_s
+    return (over_s + math.sqrt(over_s**2 + 4 * served.station_s * wait_s)) / 2 + wait_s
 
 
 def loss_of(base: Served, now: Served) -> Loss | None:

@@ -209,7 +209,6 @@ class Recorder:
         return typical_rps([tally.ends for tally in tallies], self._connections)
 
     def _close(self, end_ns: int, phase: Phase) -> None:
-        typical = self._typical_rps(self.tallies, phase)
         if self._keeps_ends:
             self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
         ended = [
@@ -226,7 +225,7 @@ class Recorder:
         before_ns, after_ns = self._server_cpu_mark, self._server_cpu()
         whole = Round.summed(
             ended[: len(self.tallies)],
-            typical_rps=typical,
+            typical_rps=self._typical_rps(self.tallies, phase),
             server_cpu_ns=None if before_ns is None or after_ns is None else max(0, after_ns - before_ns),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
             code_ns=self.code_ns - self._code_mark,

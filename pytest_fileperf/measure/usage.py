@@ -206,7 +206,7 @@ class Usage:
 
     @cached_property
     def in_flight(self) -> float:
-        """Requests under way on average, by Little's law: their total time ÷ the rounds' time, at most one per connection."""
+        """Requests under way on average (Little's law): their total time ÷ the rounds' time. At most `connections`."""
         is_open = self.recording.open_loop
         busy_ns = sum(round_.service.sum_ns if is_open else round_.busy_ns for round_ in self._rounds)
         return min(self.recording.connections, busy_ns / self._duration_ns) if self._duration_ns else 0.0
@@ -256,7 +256,7 @@ class Usage:
 
     @cached_property
     def busiest_children(self) -> tuple[float, ...]:
-        """CPU seconds per second of child processes with noticeable work, the busiest first; without short-lived ones."""
+        """CPU seconds per second of child processes with noticeable work, the busiest first, if samples saw them."""
         if self.children_ran < CHILDREN_WORK:
             return ()
         *_, span = self._spans
