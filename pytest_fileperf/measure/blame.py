@@ -28,7 +28,7 @@ _CLEAR = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class _Work:
     """CPU seconds per request of one stack, in both versions."""
 
     path: Stack
@@ -69,7 +69,7 @@ def _is_inner(place: Frame, above: Frame | None) -> bool:
     return _package(place) == _package(above)
 
 
-def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sample_s: float) -> list[Work]:
+def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sample_s: float) -> list[_Work]:
     """Returns the work of both versions, with old work put beneath the callers that do it now.
 
     Work is known by its innermost function. If several new stacks end with it, the most similar ones take it over.
@@ -91,7 +91,7 @@ def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sam
         _settle(paths, moved, after)
     _give_out(moved, after, known={place for path in before for place in path}, sample_s=sample_s)
     return [
-        Work(path=path, before_s=moved.get(path, 0.0), after_s=after.get(path, 0.0))
+        _Work(path=path, before_s=moved.get(path, 0.0), after_s=after.get(path, 0.0))
         for path in dict.fromkeys((*moved, *after))
     ]
 
@@ -140,7 +140,7 @@ def _common_end(one: Stack, other: Stack) -> int:
 # --- blame
 
 GREW = 0.01
-"""A smaller growth, as a share, is noise between two start-ups of the same code."""
+"""A smaller share is not growth, but noise between two start-ups of the same code."""
 _UNSTEADY = 0.2
 """Standard deviation of the cost of servers and frameworks around the same code, as a share. How many requests a server
 reads at once changes with everything it does."""
@@ -175,18 +175,18 @@ class FunctionGrowth:
     """The same without the Python functions that it calls."""
     now_self_s: float
     caller: Frame | None = None
-    """For a library's function: the project's function that calls it, else the first function of another package."""
+    """For a library's function: the project's function that calls it, or else another package's."""
 
 
-_Part: TypeAlias = tuple[Work, int]
-"""Work, and how deep in its stack the function is that we look at; −1 stands for the whole stack."""
+_Part: TypeAlias = tuple[_Work, int]
+"""Work, and the index in its path of the function in question; −1 stands for the whole path."""
 _Cause: TypeAlias = tuple[Frame, Sequence[_Part]]
 """A function, and the work of both versions beneath it."""
 
 
 class _Search:
     def __init__(
-        self, works: Sequence[Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
+        self, works: Sequence[_Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
         """`sample_s` are a sample's seconds, before and after; `around` are the packages of server and framework."""
         self._whole = [(work, -1) for work in works]
@@ -329,7 +329,7 @@ def growth(
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = _aligned(*sides, sample_s=max(samples_s))
     search = _Search(works, samples_s, least_s=_WORTH_NAMING * whole_s, around=around)
-    back = [Work(path=work.path, before_s=work.after_s, after_s=work.before_s) for work in works]
+    back = [_Work(path=work.path, before_s=work.after_s, after_s=work.before_s) for work in works]
     savings = _Search(back, samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
     grown = _without_callers(search.causes(), least_s=_OF_A_CALLER * whole_s)
     saved = [

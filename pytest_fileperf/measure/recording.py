@@ -61,7 +61,6 @@ NOTHING_CARRIED = Carried()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorRound:
     number: int
-    """From 1 on."""
     requests: int
     """Successful requests."""
     failed: int

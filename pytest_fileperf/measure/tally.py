@@ -161,7 +161,6 @@ class Tally:
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.last_end_ns = 0
-        """When the last request ended, good or failed."""
         self.rounds: list[Round] = []
         self._warm_requests = 0
         self._warm_failures: dict[str, Failure] = {}

@@ -101,7 +101,7 @@ class LoadPlan:
             whole = self.ramp
         else:
             return ClosedLoop(duration_ns=self.duration_ns)
-        return whole if self.share.of == 1 else Interleaved(pacing=whole, share=self.share)
+        return whole if self.share.of == 1 else Interleaved(whole=whole, share=self.share)
 
 
 # --- A comparison's load: two servers alternately, in many short turns, in random order; pure

@@ -76,7 +76,6 @@ class Share:
     """A generator's place among the generators that make one load together."""
 
     place: int = 0
-    """From 0 on."""
     of: int = 1
     """How many generators make the load."""
     before: int | None = None
@@ -144,7 +143,6 @@ class ConstantRate:
 
     open_loop = slots_rest = True
     rate: float
-    """Per second."""
     duration_ns: int
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
@@ -282,17 +280,16 @@ class Interleaved:
     generator 3      |     |
     """
 
-    pacing: Pacing
-    """The whole load's."""
+    whole: Pacing
     share: Share
 
     @property
     def open_loop(self) -> bool:
-        return self.pacing.open_loop
+        return self.whole.open_loop
 
     @property
     def slots_rest(self) -> bool:
-        return self.pacing.slots_rest
+        return self.whole.slots_rest
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        return self.pacing.due(elapsed_ns, self.share.number(started), self.share.number(busy))
+        return self.whole.due(elapsed_ns, self.share.number(started), self.share.number(busy))
