@@ -18,7 +18,7 @@ from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.histogram import EMPTY, Histogram, step_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
-from pytest_fileperf.measure.usage import Course, thinned, value_at
+from pytest_fileperf.measure.usage import Course, thinned
 
 # --- Whether two versions give the same answers, by statuses and sizes: other answers are other work
 #
@@ -167,7 +167,8 @@ class BootEvidence:
 
     def after(self, requests: int) -> BootEvidence:
         """Returns a copy in which the memory (`rss`) is its value after `requests` requests."""
-        return replace(self, runs={**self.runs, "rss": value_at(self.memory, requests)})
+        served, peaks = zip(*self.memory, strict=True)
+        return replace(self, runs={**self.runs, "rss": float(np.interp(requests, served, peaks))})
 
     def to_json(self) -> dict[str, object]:
         """Lists round values per metric, with `null` for rounds without a value."""

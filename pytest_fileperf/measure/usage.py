@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -512,10 +511,9 @@ def course_of(
         nodes += ((zero_ns - start, before), (zero_ns - end, after))
     ends = [zero_ns, *(round_.ended_ns for round_ in rounds)]
     nodes += zip(ends, accumulate((own.requests + own.failed for own in rounds), initial=warmed), strict=True)
-    peaks = accumulate((size for _, size in readings), max)
-    return thinned(
-        [(round(value_at(nodes, at_ns)), peak) for (at_ns, _), peak in zip(readings, peaks, strict=True)], _MOST_POINTS
-    )
+    times, answered = zip(*nodes, strict=True)
+    served = np.rint(np.interp([at_ns for at_ns, _ in readings], times, answered)).astype(np.int64).tolist()
+    return thinned(zip(served, accumulate((size for _, size in readings), max), strict=True), _MOST_POINTS)
 
 
 def course_after(earlier: Course, later: Course) -> Course:
@@ -536,14 +534,3 @@ def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
     ]
     step = (len(kept) - 1) / (most - 1)
     return tuple(kept) if step <= 1 else tuple(kept[round(place * step)] for place in range(most))
-
-
-def value_at(points: Sequence[tuple[int, float]], place: int) -> float:
-    """Returns the value at a place, with straight lines between ascending points. Outside them the nearest counts."""
-    after = bisect_right(points, place, key=lambda point: point[0])
-    if after == 0:
-        return float(points[0][1])
-    if after == len(points):
-        return float(points[-1][1])
-    (start, low), (end, high) = points[after - 1], points[after]
-    return low + (high - low) * (place - start) / (end - start)

@@ -23,7 +23,6 @@ from pytest_fileperf.measure.usage import (
     course_after,
     course_of,
     thinned,
-    value_at,
 )
 
 MADE = Made().recording()
@@ -250,11 +249,6 @@ def test_readings_are_told_by_requests_those_of_the_warm_up_too() -> None:
     # In a comparison a side has turns in the warm-up, too: here the second half of it.
     assert course_of(readings, rounds, warm=[(50, 0)], warmed=20) == ((0, 10), (0, 11), *course[2:])
     assert course_of([], rounds, warm=[(100, 0)], warmed=0) == ()
-
-
-def test_memory_after_so_many_requests_is_between_readings_and_never_beyond_them() -> None:
-    course = ((10, 100), (20, 200), (20, 300))
-    assert [value_at(course, place) for place in (0, 10, 15, 20, 99)] == [100, 100, 150, 300, 300]
 
 
 def test_a_run_after_another_one_goes_on_with_its_requests_and_its_peak() -> None:
