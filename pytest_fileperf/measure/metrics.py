@@ -51,7 +51,7 @@ class LittlesLaw:
 
 
 def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | None:
-    """Returns the sum of `count` over the rounds, per second. None if the load has no rounds."""
+    """Returns the sum of `count` over the rounds, per second; by Little's law in a short run. None without rounds."""
     counted = recording.counted()
     seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     if seconds <= 0:

@@ -64,7 +64,7 @@ class Recorder:
         self._steps: dict[tuple[str, str], Tally] = {}
         """By part and name, in the order of first use."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
-        """Chooses the part of the load to which a request belongs that is not sent."""
+        """Chooses the tally of a request that cannot be sent."""
         self.paces = connections > 0 or keeps_ends
         """Whether tallies keep when answers end."""
         self.index = -1

@@ -402,7 +402,7 @@ class Busy:
     """Shares of the time in which others had a wanted core; 0.0 if the system does not report it."""
 
     server: float = 0.0
-    """Of the time on the cores that the server wanted on average, but at least one core."""
+    """Divided by the number of cores that the server wanted on average, but at least by 1."""
     generator: float = 0.0
     """The same for the load generator."""
     host: float = 0.0
@@ -458,7 +458,7 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
     """Returns the share of the time that others took from server or generator, and the host's part of it.
 
-    `ran` and `waited` are its own seconds per second. `other_side_ran` are the other one's on the same cores.
+    `ran` and `waited` are its seconds per second. `other_side_ran` is the time that the other one had on its cores.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
