@@ -106,7 +106,7 @@ def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
     name, verdict = _code(result.test.nodeid), result.verdict
     for item in verdict.comparisons:
         sides = _escaped(wording.sides_text(item))
-        change = _change(item) if item in wording.compared(result) else ""
+        change = _change(item) if item in story.compared(result) else ""
         yield name, item.metric, sides, change, wording.tolerance_text(item), _marked(item.outcome)
     for check in verdict.broken:
         yield name, _code(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
@@ -119,14 +119,13 @@ def _change(comparison: MetricComparison) -> str:
 
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
-    """Returns the results that nobody must look at, folded: a table, and notes."""
     headings = ("test", *(METRICS[name].title for name in RUN_METRICS), "errors", "change", "outcome")
     rows = (
         (
             _code(result.test.nodeid),
             *(_escaped(metric_text(name, result)) for name in RUN_METRICS),
             f"{result.measurement.errors:,}",
-            ", ".join(f"{item.metric} {_change(item)}" for item in wording.compared(result)),
+            ", ".join(f"{item.metric} {_change(item)}" for item in story.compared(result)),
             wording.word_of(result.standing),
         )
         for result in results
@@ -171,7 +170,6 @@ def _about(result: Result, common: Sequence[str]) -> list[str]:
 
 
 def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
-    """Yields a line for each of the tests, then their messages, folded."""
     if not tests:
         return
     told = ((test, f"{wording.where_failed(test)}: {_escaped(wording.first_line(test))}") for test in tests)
@@ -215,7 +213,6 @@ def _block(text: str) -> list[str]:
 
 
 def _within(lines: Sequence[str], limit_bytes: int) -> str:
-    """Returns the lines that fit, and a note if some do not."""
     whole = "\n".join(lines).strip("\n") + "\n"
     if len(whole.encode()) <= limit_bytes:
         return whole

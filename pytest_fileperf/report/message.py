@@ -133,7 +133,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
     failed = sum(failure.count for failure in failures)
     total = requests + failed
     if total == 0:
-        return "no request was made"
+        return wording.NO_REQUEST
     kind = f": {'mostly ' * (len(failures) > 1)}{failures[0].kind}" if failures else ""
     if requests == 0:
         head = f"none of {total:,} requests succeeded{kind}"

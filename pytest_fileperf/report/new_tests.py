@@ -18,7 +18,7 @@ def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> st
     """Returns the module. `app` is an import string, or None if the ini file names the app; `source` is for readers."""
     tests = [_test(endpoint, name) for endpoint, name in zip(endpoints, _names(endpoints), strict=True)]
     mark = [] if app is None else [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
-    lines = [f'"""Load tests made from {_plain(source)}. They are yours now: edit them."""', ""]
+    lines = [f'"""Load tests made from {_docstring_text(source)}. They are yours now: edit them."""', ""]
     if mark or any(endpoint.needs for endpoint in endpoints):
         lines += ["import pytest", ""]
     if any(endpoint.files or endpoint.has_bytes for endpoint in endpoints):
@@ -41,7 +41,7 @@ def _names(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
 
 
 def is_left_out(endpoint: Endpoint) -> bool:
-    """Whether its test is a comment, because the request destroys data."""
+    """Whether the endpoint's test is a comment, because the request deletes data."""
     return endpoint.method == "delete"
 
 
@@ -62,7 +62,7 @@ def _test(endpoint: Endpoint, name: str) -> list[str]:
         given.append(f"expect_status={endpoint.expect_status}")
     lines = [f"def {name}(fileperf):"]
     if not set(re.findall(r"\w+", endpoint.summary.lower())) <= set(name.split("_")):
-        lines.append(f'    """{_plain(endpoint.summary)}"""')
+        lines.append(f'    """{_docstring_text(endpoint.summary)}"""')
     call = f"    fileperf.{verb}({', '.join(given)})"
     if len(call) > _WIDTH or "\n" in call:
         inner = "".join(f"        {value},\n" for value in given)
@@ -75,8 +75,7 @@ def _test(endpoint: Endpoint, name: str) -> list[str]:
     return lines
 
 
-def _plain(text: str) -> str:
-    """Returns the text without characters that a docstring cannot have."""
+def _docstring_text(text: str) -> str:
     shown = "".join(character if character.isprintable() else " " for character in text)
     return " ".join(shown.replace("\\", "/").replace('"', "'").split())
 

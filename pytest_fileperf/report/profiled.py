@@ -36,14 +36,13 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 
 def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    """Returns one version's CPU time per request, and the project's functions that cost most."""
     shown = (cost for cost in costs if cost.frame.own_code or cost.frame == CHILD_PROCESSES)
     own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {time_text(profile.cost)}"
     if not profile.samples:
-        lines = [told("CPU per request: the profiler saw nothing in the server's processes")]
+        lines = [wrapped("CPU per request: the profiler saw nothing in the server's processes")]
     elif not own:
-        lines = [told(f"{head}, but none of {profile.samples:,} samples shows a function of the project")]
+        lines = [wrapped(f"{head}, but none of {profile.samples:,} samples shows a function of the project")]
     else:
         lines = _listed(f"{head}, calls included:", own, [cost.cost_s for cost in own])
     return "\n".join((*lines, *_unseen(profile)))
@@ -52,16 +51,16 @@ def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
 def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> list[str]:
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
-        return [told("CPU per request: the profiler saw nothing in the processes of at least one version")]
+        return [wrapped("CPU per request: the profiler saw nothing in the processes of at least one version")]
     if grown_s <= GREW * base.cost:
-        return [told(f"CPU per request did not grow ({time_text(base.cost)} before, {time_text(now.cost)} now)")]
+        return [wrapped(f"CPU per request did not grow ({time_text(base.cost)} before, {time_text(now.cost)} now)")]
     head = f"CPU per request grew by {time_text(grown_s)} ({format_change(grown_s / base.cost)})"
     grown = [growth for growth in growths if growth.growth_s > 0]
     if not grown:
         noise = f" from the sampling noise ({base.samples:,} and {now.samples:,} samples)"
         torn = any(side.torn or side.torn_stacks for side in (base, now))
         why = ": threads went on while they were sampled, so stacks are mixed up" if torn else noise
-        return [told(f"{head}, but no function stands out{why}")]
+        return [wrapped(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]
     rest_s = grown_s - sum(growth.growth_s for growth in (*shown, *saved))
@@ -77,7 +76,6 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> l
 
 
 def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> list[str]:
-    """Returns the head, and below it each function with its seconds."""
     times = [time_text(second) for second in seconds]
     widest = max(map(cells, times))
     found = (
@@ -119,7 +117,7 @@ def _profile_json(profile: Profile) -> dict[str, object]:
 
 def _unseen(*profiles: Profile) -> list[str]:
     notes = dict.fromkeys(note for profile in profiles for note in profile.notes)
-    return [told(f"one process could not be sampled all the time: {note}") for note in notes]
+    return [wrapped(f"one process could not be sampled all the time: {note}") for note in notes]
 
 
 def _placed(frame: Frame, room: int) -> str:
@@ -148,7 +146,7 @@ def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
     return [first, indent + _placed(caller, WIDTH - cells(indent))]
 
 
-def told(sentence: str) -> str:
+def wrapped(sentence: str) -> str:
     return "\n".join(Screen(width=WIDTH).prose(sentence))
 
 
@@ -170,14 +168,14 @@ def loss_text(loss: Loss) -> str:
     """Returns how much of the loss is waiting; empty if nearly all of it is CPU time."""
     if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
-    return told(f"Requests take longer: {_of_total(loss.wait_s, loss)} are waiting, not CPU")
+    return wrapped(f"Requests take longer: {_of_total(loss.wait_s, loss)} are waiting, not CPU")
 
 
 def others_text(loss: Loss) -> str:
     if loss.others_s < A_GOOD_PART * loss.total_s:
         return ""
     part = _of_total(loss.others_s, loss)
-    return told(f"Up to {part} may be waits for a core that other programs used")
+    return wrapped(f"Up to {part} may be waits for a core that other programs used")
 
 
 def _of_total(part_s: float, loss: Loss) -> str:
@@ -190,8 +188,8 @@ def _of_total(part_s: float, loss: Loss) -> str:
 def limit_waited_for(limit: Limit) -> str:
     """Returns the server's limit if requests wait for it, such as the thread pool; else empty."""
     if limit.kind in _WAITED_FOR:
-        return told(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
-    return told(f"Waiting: {limit.evidence}") if limit.queues else ""
+        return wrapped(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
+    return wrapped(f"Waiting: {limit.evidence}") if limit.queues else ""
 
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
@@ -200,12 +198,12 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
     head = f"Requests waited for the event loop, blocked for {time_text(stalls.typical_s)} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""
     if holder is None:
-        return told(f"{head} {why}{tail}")
+        return wrapped(f"{head} {why}{tail}")
     places = [place_of(frame, root) for frame in holder]
     own = [index for index, place in enumerate(places) if place.own_code and place.function != "<module>"]
     chosen = dict.fromkeys((len(places) - 1, *own[-1:]))
     shown = ", in ".join(_placed(places[at], WIDTH - 2) for at in chosen)
-    return told(f"{head} {shown}, {why}{tail}")
+    return wrapped(f"{head} {shown}, {why}{tail}")
 
 
 def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[str, object]:
@@ -228,9 +226,9 @@ def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None
     """
     head = f"start-up grew by {time_text(now_s - base_s)} ({format_change(now_s / base_s - 1)})"
     if grown is None:
-        return told(head)
+        return wrapped(head)
     if not grown:
-        return told(f"{head}, but imports do not account for it")
+        return wrapped(f"{head}, but imports do not account for it")
     lines = [f"{head} because of longer imports:"]
     for each in grown:
         place = f"  {time_text(each.growth_s)} in {each.name}"

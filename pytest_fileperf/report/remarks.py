@@ -145,7 +145,7 @@ def restart_texts(result: Result) -> Iterator[str]:
 
 
 def _sides(result: Result) -> list[tuple[Recording, str]]:
-    """Returns each recording with its version: `the old code` or `the new code`; no text if there is one version."""
+    """Returns each version's recording and name; the name is empty if there is only one version."""
     if result.base is None:
         return [(result.recording, "")]
     return [(result.base, "the old code"), (result.recording, "the new code")]

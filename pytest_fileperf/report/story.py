@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-from pytest_fileperf.judge.groups import SessionRecord
+from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, Reason, ReasonKind
+from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import remarks, wording
@@ -82,6 +82,38 @@ def is_limited_elsewhere(result: Result) -> bool:
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)
+
+
+# --- The gates and the environment
+
+
+def compared(result: Result) -> tuple[MetricComparison, ...]:
+    return tuple(
+        item
+        for item in result.verdict.comparisons
+        if item.base is not None and item.now is not None and not wording.is_same_code(item)
+    )
+
+
+def is_world_to_blame(verdict: Verdict) -> bool:
+    """Whether the environment got slower, and no gate's reason says so."""
+    is_slower = wording.world_outcome(verdict) is Outcome.REGRESSED
+    return is_slower and not any(map(wording.is_by_environment, verdict.comparisons))
+
+
+def is_world_notable(verdict: Verdict) -> bool:
+    """Whether short reports show the environment: it is slower, or it may be slower and something changed."""
+    outcome = wording.world_outcome(verdict)
+    if any(map(wording.is_by_environment, verdict.comparisons)):
+        return False
+    changed = any(item.outcome is outcome and wording.changes_of(item) for item in verdict.world)
+    return outcome is Outcome.REGRESSED or (outcome is Outcome.INCONCLUSIVE and changed)
+
+
+def untold_code(verdict: Verdict) -> tuple[Note, ...]:
+    """Returns the notes about a baseline's code; none if a gate's reason says why this code was not measured."""
+    told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
+    return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
 
 # --- Texts about one result
@@ -235,7 +267,7 @@ def notes(result: Result) -> tuple[str, ...]:
         remarks.busy_text(result),
         remarks.left_text(result),
         remarks.background_text(result),
-        plain(wording.notes_text(wording.untold_code(result.verdict))),
+        plain(wording.notes_text(untold_code(result.verdict))),
         "stored as the new baseline" * result.baseline_written,
         _not_stored_text(result),
     )
@@ -244,7 +276,7 @@ def notes(result: Result) -> tuple[str, ...]:
 
 def brief_notes(result: Result) -> list[str]:
     """Returns the notes that nobody must miss."""
-    code = wording.untold_code(result.verdict)
+    code = untold_code(result.verdict)
     # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
     told = (
@@ -278,11 +310,11 @@ def why_failed(result: Result) -> list[str]:
     told = [
         *(text for outcome, text, _ in reasons(result) if outcome not in (Outcome.PASS, Outcome.IMPROVED)),
         *_by_sentence((check.name, check.reason) for check in verdict.limits),
-        f"environment: {wording.world_text(verdict)}" if wording.is_world_to_blame(verdict) else "",
+        f"environment: {wording.world_text(verdict)}" if is_world_to_blame(verdict) else "",
         wording.limiting_text(result) if is_notable(run.limit) else "",
         *map(wording.typical_text, verdict.comparisons),
         # The message begins with the title of the other version.
-        plain(wording.notes_text(wording.untold_code(verdict)[bool(verdict.against) :])),
+        plain(wording.notes_text(untold_code(verdict)[bool(verdict.against) :])),
         result.lost,
         remarks.capacity_text(result),
         wording.sentence(Reason(kind=ReasonKind.SATURATED)) if run.saturated and not verdict.comparisons else "",
@@ -325,7 +357,6 @@ def first_failures(
 
 
 def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) -> tuple[_T, ...]:
-    """Returns the items that `pick` finds in every result."""
     first, *others = [pick(result) for result in results]
     return tuple(item for item in first if all(item in other for other in others))
 
@@ -351,7 +382,7 @@ def by_figures_only(results: Iterable[Result]) -> list[str]:
     """Returns why only stored figures were compared, with the tests: such a gate is weaker than the user wanted."""
     tests: dict[str, list[str]] = {}
     for result in results:
-        code = wording.untold_code(result.verdict)
+        code = untold_code(result.verdict)
         kinds = [note.kind for note in code]
         if kinds[:1] == [NoteKind.FIGURES_ONLY] and NoteKind.NO_CODE_STORED not in kinds:
             why = "; ".join((code[0].why_no_code, *map(wording.note_text, code[1:])))
@@ -362,6 +393,29 @@ def by_figures_only(results: Iterable[Result]) -> list[str]:
 def _first_of(titles: Sequence[str]) -> str:
     """Returns `test_upload (and in 2 other tests)`."""
     return titles[0] + (f" (and in {format_count(len(titles) - 1, 'other test')})" if titles[1:] else "")
+
+
+# --- A ranked group: how much its order says
+
+OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
+"""Limits that are not the server's own."""
+
+
+def rank_notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
+    """Returns whether the order says little, and the limits if the table does not have them."""
+    if group.metric == "p50":
+        return ["ranked by p50, because all reached the rate that was asked for"]
+    found = []
+    kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
+    for kind, count in Counter(kinds).items():
+        which = "all" if count == len(kinds) else f"{count} of {len(kinds)}"
+        if kind in OUTSIDE:
+            found.append(f"{which} limited by {kind}: the server could do more")
+        elif kind is LimitKind.RATE:
+            found.append(f"{which} reached the rate that was asked for: the server could do more")
+        elif kind is not said and not in_table:
+            found.append(wording.limited_by(kind, which))
+    return found
 
 
 # --- How many measurements have which outcome, and what to do next
@@ -384,6 +438,19 @@ def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
     rest = "; ".join(filter(None, (otherwise, *hints(results))))
     pieces = [(f"{len(results)} measured:", Style.BOLD), *((text + ",", each) for text, each in others)]
     return [*pieces, (last + ";", style), *words(rest)] if rest else [*pieces, (last, style)]
+
+
+def outcome_sentence(record: SessionRecord) -> str:
+    """Returns the number of tests with each outcome: `1 test got worse, 2 passed.`."""
+    found = Counter(result.standing for result in record.results)
+    noun = "measurement" if any(result.test.further for result in record.results) else "test"
+    order = sorted(found, key=list(wording.DONE).index)
+    texts = [
+        f"{found[each] if at else format_count(found[each], noun)} {wording.DONE[each]}"
+        for at, each in enumerate(order)
+    ]
+    others = wording.failed_count(record)
+    return f"{', '.join(texts) or 'Nothing was measured'}{f'; {others}' * bool(others)}."
 
 
 def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:

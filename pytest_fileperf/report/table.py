@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -13,9 +12,8 @@ from pytest_fileperf.judge.groups import Place, RankedGroup
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.report.story import STYLES
+from pytest_fileperf.report import story
 from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, plain, shorten
-from pytest_fileperf.report.wording import limited_by
 
 RUN_METRICS = ("rps", "p50", "p99")
 """Metrics that every report has for every measurement."""
@@ -114,7 +112,7 @@ def metric_column(name: str, results: Sequence[Result], least_name_cells: int) -
 
 def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Column:
     texts = tuple(result.standing.value for result in results)
-    return Column(heading=heading, texts=texts, styles=tuple(STYLES[result.standing] for result in results))
+    return Column(heading=heading, texts=texts, styles=tuple(story.STYLES[result.standing] for result in results))
 
 
 # --- The grid that two parameters of a group make
@@ -124,7 +122,6 @@ Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
 
 
 def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the values of the row parameter and of the column parameter, in order."""
     rows, columns = (tuple(dict.fromkeys(values)) for values in zip(*grid[1], strict=True))
     return rows, columns
 
@@ -159,8 +156,6 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
 # 3=  aiohttp, bare, uvloop          13,269   53 % [48, 58]       104 ms  server CPU
 
 _READABLE_NAME_CELLS = 24
-OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
-"""Limits that are not the server's own."""
 
 
 def group_lines(
@@ -203,7 +198,7 @@ def group_lines(
     if grid is not None and (shown := grid_lines(grid, group, screen)):
         lines += ["", *shown]
     has_limits = any(column is limited_by for column, _ in table)
-    return lines + screen.remarks(_notes(group, said, in_table=has_limits))
+    return lines + screen.remarks(story.rank_notes(group, said, in_table=has_limits))
 
 
 def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str, str, str, str, str]]]:
@@ -240,23 +235,6 @@ def share(ratio: float) -> str:
     """Returns a percentage without its unit: `83`, `9.5`, `0.12`."""
     percent = ratio * 100
     return f"{percent:,.0f}" if percent >= 9.95 else f"{percent:.2g}"
-
-
-def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns whether the order says little, and the limits if the table does not have them."""
-    if group.metric == "p50":
-        return ["ranked by p50, because all reached the rate that was asked for"]
-    found = []
-    kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
-    for kind, count in Counter(kinds).items():
-        which = "all" if count == len(kinds) else f"{count} of {len(kinds)}"
-        if kind in OUTSIDE:
-            found.append(f"{which} limited by {kind}: the server could do more")
-        elif kind is LimitKind.RATE:
-            found.append(f"{which} reached the rate that was asked for: the server could do more")
-        elif kind is not said and not in_table:
-            found.append(limited_by(kind, which))
-    return found
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:

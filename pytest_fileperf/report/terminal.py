@@ -43,7 +43,6 @@ _LEAST_CELLS = 40
 
 
 def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -> str:
-    """Returns the report, then tests that failed for other reasons, and the session's messages."""
     screen = replace(screen, width=max(screen.width, _LEAST_CELLS))
     lines = report_lines(record, screen, verbosity=verbosity)[0] if record.results else []
     return "".join(f"{line}\n" for line in (*lines, *wording.failed_lines(record.failed), *record.said))
@@ -137,7 +136,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) ->
     """Returns the lines below a row; `why` is None if pytest has printed the failure, which has the reasons."""
     gates, run = _notable_gates(result), result.measurement
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
-    if wording.is_world_notable(result.verdict):
+    if story.is_world_notable(result.verdict):
         lines += _world_lines(result, screen)
     if why is not None:
         lines += _explanation(result)
@@ -152,7 +151,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) ->
 
 
 def _notable_gates(result: Result) -> list[MetricComparison]:
-    return [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
+    return [item for item in story.compared(result) if item.outcome is not Outcome.PASS]
 
 
 def _interval_text(gates: Iterable[MetricComparison]) -> str:
@@ -181,7 +180,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     one_limit = limits.pop() if several and len(limits) == 1 and not results[0].smoke else None
 
     def under(result: Result, screen: Screen) -> list[str]:
-        gates = wording.compared(result)
+        gates = story.compared(result)
         lines = [*_gate_lines(gates, screen), *_world_lines(result, screen), *_noise_lines(result, screen)]
         lines += [*_explanation(result), *_limit_lines(result, screen)]
         lines += _failure_lines(result, screen, all_kinds=True)
@@ -205,7 +204,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     foot = [*same_notes]
     if any(" ~" in line for line in lines):
         foot.append(_FEW_NOTE)
-    if interval := _interval_text(gate for result in results for gate in wording.compared(result)):
+    if interval := _interval_text(gate for result in results for gate in story.compared(result)):
         foot.append(f"[in brackets]: {interval}")
     if groups:
         sure = f"{100 * groups[0].confidence:.4g} % confidence"
@@ -284,7 +283,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
     """Returns kinds of failed requests, each with its first example; without `all_kinds` the most frequent ones."""
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
-        return screen.prose("no request was made", lead=[("FAILED", Style.BAD)], indent=INDENT)
+        return screen.prose(wording.NO_REQUEST, lead=[("FAILED", Style.BAD)], indent=INDENT)
     in_full = {"most": len(failures), "cells": sys.maxsize} if all_kinds else {}
     shown, rest = story.first_failures(failures, **in_full)
     lines = []

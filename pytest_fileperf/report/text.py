@@ -108,15 +108,14 @@ def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[st
             if line and cells(line) + 1 + cells(word) > room:
                 yield line, style
                 line = ""
-            *whole, rest = _cut(word, room)
+            *whole, rest = _parts_of(word, room)
             yield from ((part, style) for part in whole)
             line = f"{line} {rest}" if line else rest
         if line:
             yield line, style
 
 
-def _cut(word: str, room: int) -> list[str]:
-    """Returns the word in parts of at most `room` cells."""
+def _parts_of(word: str, room: int) -> list[str]:
     parts, used = [""], 0
     for cluster, width in _clusters(word):
         if parts[-1] and used + width > room:

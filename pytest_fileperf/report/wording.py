@@ -79,11 +79,26 @@ def word_of(standing: Standing | Outcome) -> str:
     return "not gated" if standing is Standing.UNGATED else standing.value
 
 
+DONE = {
+    Standing.REGRESSED: "got worse",
+    Standing.LIMIT: "broke a limit",
+    Standing.FAILED: "failed",
+    Standing.INCONCLUSIVE: "stayed undecided",
+    Standing.SATURATED: "needed a faster load generator",
+    Standing.NEW: "had no baseline",
+    Standing.ACCEPTED: "got worse and became the new baseline",
+    Standing.IMPROVED: "got better",
+    Standing.PASS: "passed",
+    Standing.UNGATED: "passed without a gate",
+}
+"""The end of a sentence on tests with this outcome."""
+
+
 def other_kinds(failures: Sequence[Failure]) -> str:
-    """Returns `and 3 more of 2 other kinds` for failures that are not shown."""
     return f"and {sum(failure.count for failure in failures):,} more of {format_count(len(failures), 'other kind')}"
 
 
+NO_REQUEST = "no request was made"
 COUNTING = "queries were counted, which costs a small endpoint with one query about 1 % of its CPU time"
 """`examples/databases` has the figures, measured with SQLAlchemy on SQLite in memory."""
 
@@ -284,7 +299,7 @@ def _filled(reason: Reason, words: str) -> str:
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
         differences="; ".join(reason.differences),
         details="".join(f": {one}" for one in reason.differences),
-        changed=_changes((*reason.differences, *reason.packages)),
+        changed=_changes_text((*reason.differences, *reason.packages)),
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         apart=_APART if reason.packages else _AGAIN,
         why=f": processes of the server changed ({reason.text})" if reason.text else _UNKNOWN.get(reason.metric, ""),
@@ -294,7 +309,7 @@ def _filled(reason: Reason, words: str) -> str:
     )
 
 
-def _changes(changes: Iterable[str]) -> str:
+def _changes_text(changes: Sequence[str]) -> str:
     return f". Changed: {'; '.join(changes)}" if changes else ""
 
 
@@ -339,14 +354,6 @@ NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 def base_name(verdict: Verdict) -> str:
     """Returns the heading of the old figures, which were measured with the new ones, or come from a baseline."""
     return "old" if verdict.against or verdict.pairs else "baseline"
-
-
-def compared(result: Result) -> tuple[MetricComparison, ...]:
-    return tuple(
-        item
-        for item in result.verdict.comparisons
-        if item.base is not None and item.now is not None and not is_same_code(item)
-    )
 
 
 def is_same_code(comparison: MetricComparison) -> bool:
@@ -460,12 +467,6 @@ def notes_text(notes: Iterable[Note]) -> str:
     return "; ".join(map(note_text, notes))
 
 
-def untold_code(verdict: Verdict) -> tuple[Note, ...]:
-    """Returns the notes about a baseline's code; none if a gate's reason says why this code was not measured."""
-    told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
-    return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
-
-
 def world_outcome(verdict: Verdict) -> Outcome | None:
     """Returns the worst outcome of the baseline's own code in this environment; None if it was not measured."""
     found = {comparison.outcome for comparison in verdict.world}
@@ -477,20 +478,6 @@ def is_by_environment(comparison: MetricComparison) -> bool:
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.ENVIRONMENT
 
 
-def is_world_to_blame(verdict: Verdict) -> bool:
-    """Whether the environment got slower, and no gate's reason says so."""
-    return world_outcome(verdict) is Outcome.REGRESSED and not any(map(is_by_environment, verdict.comparisons))
-
-
-def is_world_notable(verdict: Verdict) -> bool:
-    """Whether short reports show the environment: it is slower, or it may be slower and something changed."""
-    outcome = world_outcome(verdict)
-    if any(map(is_by_environment, verdict.comparisons)):
-        return False
-    changed = any(comparison.outcome is outcome and _changed(comparison) for comparison in verdict.world)
-    return outcome is Outcome.REGRESSED or (outcome is Outcome.INCONCLUSIVE and changed)
-
-
 def world_text(verdict: Verdict) -> str:
     """Returns a sentence on how the baseline's own code runs now; empty if it was not measured."""
     outcome = world_outcome(verdict)
@@ -499,7 +486,9 @@ def world_text(verdict: Verdict) -> str:
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
     # Without the new figure, which the test's row has.
     figures = (f"{item.metric} {change_text(item)} (stored {both_sides(item)[0] or '?'})" for item in verdict.world)
-    return plain(f"the baseline's own code now has {', '.join(figures)}{_meaning(lead)}{_changed(lead)}")
+    return plain(
+        f"the baseline's own code now has {', '.join(figures)}{_meaning(lead)}{_changes_text(changes_of(lead))}"
+    )
 
 
 def _meaning(comparison: MetricComparison) -> str:
@@ -513,10 +502,12 @@ def _meaning(comparison: MetricComparison) -> str:
     return f": {sentence(reason)}"
 
 
-def _changed(comparison: MetricComparison) -> str:
-    if comparison.reason is None or comparison.reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
-        return ""
-    return _changes((*comparison.reason.differences, *comparison.reason.packages))
+def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
+    """Returns everything that changed since the baseline, if it may explain how the baseline's own code runs now."""
+    reason = comparison.reason
+    if reason is None or reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
+        return ()
+    return (*reason.differences, *reason.packages)
 
 
 # --- Tests that failed for another reason than a figure, in words
@@ -546,7 +537,6 @@ def first_line(test: FailedTest) -> str:
 
 
 def failed_lines(failed: Sequence[FailedTest]) -> list[str]:
-    """Returns the failures as lines, for texts that do not follow pytest's own output."""
     lines = []
     for test in failed:
         place = f" ({plain(test.module)}:{test.line})" if test.line is not None else ""

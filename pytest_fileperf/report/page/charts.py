@@ -46,7 +46,6 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
 def charts_of(result: Result) -> tuple[Chart, ...]:
-    """Returns the charts that are not empty, in reading order."""
     recording, pairs = result.recording, result.pairs
     made = [_capacity(result), _percentiles(result), _events(recording)]
     if pairs:
@@ -168,7 +167,7 @@ def _lead_times(recording: Recording) -> Chart | None:
     single = all(count == 1 for leads in boots for count in leads.counts)
     single = single and all(len(leads.due_ns) <= 3 * MOST_POINTS for leads in boots)
     lines: list[Line] = []
-    for leads in boots if single else map(_coarser, boots):
+    for leads in boots if single else map(_averaged, boots):
         mean, slowest = (
             [(due_ns / 1e9, value_ns / 1e9) for due_ns, value_ns in zip(leads.due_ns, values_ns, strict=True)]
             for values_ns in (leads.mean_ns, leads.max_ns)
@@ -185,8 +184,7 @@ def _lead_times(recording: Recording) -> Chart | None:
     )
 
 
-def _coarser(leads: LeadTimes) -> LeadTimes:
-    """Returns the means of longer stretches of time, which show the course without noise."""
+def _averaged(leads: LeadTimes) -> LeadTimes:
     size = math.ceil(len(leads.due_ns) / MOST_POINTS)
     parts = [slice(at, at + size) for at in range(0, len(leads.due_ns), size)]
     counts, means_ns = np.array(leads.counts), np.array(leads.mean_ns, dtype=np.float64)
@@ -211,7 +209,7 @@ def _rates(result: Result, timeline: Timeline) -> Chart | None:
     rounds = _rounds(result.recording, timeline)
     if len(rounds) < _LEAST_ROUNDS:
         return None
-    lines = _both("requests/s", result, timeline, METRICS["rps"], (FIRST, QUIET))
+    lines = _lines_of_both("requests/s", result, timeline, METRICS["rps"], (FIRST, QUIET))
     if result.measurement.errors:
         lines.append(_marks("failed/s", rounds, failed_per_second, BAD))
     load = result.identity.get("load")
@@ -234,8 +232,8 @@ def _event_rates(result: Result, timeline: Timeline) -> Chart | None:
 
 def _latencies(result: Result, timeline: Timeline) -> Chart | None:
     least = METRICS["p99"].least_requests
-    p50 = _both("p50", result, timeline, METRICS["p50"], (FIRST, THIRD))
-    p99 = _both("p99", result, timeline, METRICS["p99"], (SECOND, FOURTH))
+    p50 = _lines_of_both("p50", result, timeline, METRICS["p50"], (FIRST, THIRD))
+    p99 = _lines_of_both("p99", result, timeline, METRICS["p99"], (SECOND, FOURTH))
     lines = [line for line in (*p50, *p99) if any(value is not None for _, value in line.points)]
     if not lines or len(p50[0].points) < _LEAST_ROUNDS:
         return None
@@ -258,8 +256,9 @@ def _over_time(
     return timeline.chart(title, says, [*lines, *stored, *limits], METRICS[metrics[0]].unit)
 
 
-def _both(name: str, result: Result, timeline: Timeline, metric: Metric, colours: tuple[str, str]) -> list[Line]:
-    """Returns hollow marks for the old code's rounds, then marks for the new code's."""
+def _lines_of_both(
+    name: str, result: Result, timeline: Timeline, metric: Metric, colours: tuple[str, str]
+) -> list[Line]:
 
     def value(round_: Round) -> float | None:
         is_sure = metric.percentile is None or round_.requests >= metric.least_requests
@@ -275,7 +274,6 @@ def _both(name: str, result: Result, timeline: Timeline, metric: Metric, colours
 def _marks(
     name: str, rounds: _Shown, value: Callable[[Round], float | None], colour: str, *, hollow: bool = False
 ) -> Line:
-    """Returns a mark for each round, as long as the round."""
     return Line(
         name=name,
         points=[(begin, value(round_)) for begin, _, round_ in rounds],

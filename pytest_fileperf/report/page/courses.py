@@ -94,11 +94,11 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
 
 
 def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
-    stretches = [_stretches(boot, timeline, _each(boots)) for boot in boots]
+    stretches = [_stretches(boot, timeline, _points_for_each(boots)) for boot in boots]
     count = max(len(boot.worker_pids) for boot in boots)
 
     def course(pick: Callable[[_Use], float | None]) -> _Course:
-        return _joined([[(middle_s, pick(use)) for middle_s, use in of_boot] for of_boot in stretches])
+        return _interrupted([[(middle_s, pick(use)) for middle_s, use in of_boot] for of_boot in stretches])
 
     def of_workers(pick: Callable[[Iterable[float]], float], places: slice = slice(None)) -> _Course:
         def picked(use: _Use) -> float | None:
@@ -164,7 +164,6 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
-    """Returns a chart of the counts that are known; None if no count changes."""
     known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
     if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
         return None
@@ -172,8 +171,7 @@ def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], ti
     return timeline.chart(f"{title} of the server over time", says, drawn, Unit.COUNT)
 
 
-def _each(boots: Sequence[Boot]) -> int:
-    """Returns the number of points that a line has for each start-up."""
+def _points_for_each(boots: Sequence[Boot]) -> int:
     return max(2, MOST_POINTS // len(boots))
 
 
@@ -183,12 +181,12 @@ def _sum_known(counts: Iterable[int | None]) -> int | None:
 
 
 def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sample], int | None]) -> _Course:
-    shown = [thinned(boot.samples, _each(boots)) for boot in boots]
-    return _joined([[(timeline.seconds(sample.at_ns), pick(sample)) for sample in samples] for samples in shown])
+    shown = [thinned(boot.samples, _points_for_each(boots)) for boot in boots]
+    return _interrupted([[(timeline.seconds(sample.at_ns), pick(sample)) for sample in samples] for samples in shown])
 
 
-def _joined(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
-    """Returns one course of all start-ups, interrupted between start-ups."""
+def _interrupted(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
+    """Joins the courses of all start-ups, with an interruption between start-ups."""
     joined: _Course = []
     for course in courses:
         if joined and course:

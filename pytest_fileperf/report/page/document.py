@@ -6,7 +6,6 @@ The page loads nothing else. A browser draws a chart only when somebody opens it
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -26,7 +25,6 @@ from pytest_fileperf.report.page.gates import badge, gate_table, limit_list, wor
 from pytest_fileperf.report.page.markup import Markup, document, element, table
 from pytest_fileperf.report.page.trend import trend_parts
 from pytest_fileperf.report.table import (
-    OUTSIDE,
     RUN_METRICS,
     grid_of,
     is_rough,
@@ -76,19 +74,6 @@ def _folded(title: str, *content: str, **attributes: str) -> Markup:
 
 # --- The header: the outcome in a sentence, and the command
 
-_WORDS = {
-    Standing.REGRESSED: "got worse",
-    Standing.LIMIT: "broke a limit",
-    Standing.FAILED: "failed",
-    Standing.INCONCLUSIVE: "stayed undecided",
-    Standing.SATURATED: "needed a faster load generator",
-    Standing.NEW: "had no baseline",
-    Standing.ACCEPTED: "got worse and became the new baseline",
-    Standing.IMPROVED: "got better",
-    Standing.PASS: "passed",
-    Standing.UNGATED: "passed without a gate",
-}
-
 
 def _header(record: SessionRecord) -> Markup:
     smoke = bool(record.results) and all(result.smoke for result in record.results)
@@ -96,23 +81,11 @@ def _header(record: SessionRecord) -> Markup:
     return element(
         "header",
         element("h1", "Load tests"),
-        element("p", _sentence(record), class_="lead"),
+        element("p", story.outcome_sentence(record), class_="lead"),
         element("p", "A smoke run makes a few requests for each test, and judges nothing.") if smoke else "",
         element("p", f"{hints[0].upper()}{hints[1:]}.") if hints else "",
         _folded("About this run", _facts_list(_facts(record)), id="about"),
     )
-
-
-def _sentence(record: SessionRecord) -> str:
-    """Returns the number of tests with each outcome: `1 test got worse, 2 passed.`."""
-    found = Counter(result.standing for result in record.results)
-    noun = "measurement" if any(result.test.further for result in record.results) else "test"
-    order = sorted(found, key=list(_WORDS).index)
-    texts = [
-        f"{found[each] if at else format_count(found[each], noun)} {_WORDS[each]}" for at, each in enumerate(order)
-    ]
-    others = wording.failed_count(record)
-    return f"{', '.join(texts) or 'Nothing was measured'}{f'; {others}' * bool(others)}."
 
 
 def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
@@ -209,7 +182,6 @@ def _test(result: Result, name: str, anchor: str, record: SessionRecord, trends:
 
 
 def _brief(result: Result) -> list[str]:
-    """Returns requests/s, p50, p99 and failures; for a smoke run only failures."""
     run = result.measurement
     shown = {} if result.smoke or not run.requests else {name: metric_text(name, result) for name in RUN_METRICS}
     texts = [f"{text}/s" if name == "rps" else f"{METRICS[name].title} {text}" for name, text in shown.items()]
@@ -247,7 +219,9 @@ def _profile(result: Result) -> tuple[Markup, ...]:
 def _failed_requests(result: Result) -> list[Markup]:
     failures = result.measurement.failures
     if not failures:
-        return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
+        return (
+            [element("p", badge(Standing.FAILED), f" {wording.NO_REQUEST}")] if not result.measurement.requests else []
+        )
     shown = [element("h4", "Failed requests, with the first of each kind")]
     for failure in failures[:20]:
         counted = badge(Standing.FAILED, f"{failure.count:,} ×")
@@ -271,7 +245,6 @@ def _failed(test: FailedTest) -> Markup:
 
 
 def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
-    """Returns terms with their texts; a term without a text is left out."""
     known = [(term, [element("span", text) for text in texts]) for term, texts in facts if texts]
     parts = (part for term, spans in known for part in (element("dt", term), element("dd", *spans)))
     return element("dl", *parts, class_="facts")
@@ -287,7 +260,6 @@ def _latencies(run: Measurement) -> Markup:
 
 
 def _generators(run: Measurement) -> Markup:
-    """Returns a table of the generators, if there are several or they run on other machines."""
     rows = [
         _row(f"{use.number}", generator_texts(use)[:5], element("td", " · ".join(generator_texts(use)[5:])))
         for use in run.client.generators
@@ -337,7 +309,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
     headings = (">", "test", f">{metric.title}", "", ">of the best", "limited by")
     way = "less is better" if metric.worse_sign > 0 else "more is better"
     pace = " If generator, journey, network or rate set the pace, the server could do more, and the order says little."
-    outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
+    outside = any(result.measurement.limit.kind in (*story.OUTSIDE, LimitKind.RATE) for result in group.results)
     return element(
         "section",
         element("h3", plain(group.title), class_="name"),

@@ -207,8 +207,7 @@ def _parts(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> 
 
 
 def _course(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> str:
-    """Returns the path in relative steps, which are shorter than absolute ones."""
-    drawn, before = [], None
+    drawn, before = [], None  # relative steps, because they are shorter than absolute ones
     for at, value in line.points:
         if value is None:
             before = None

@@ -7,9 +7,8 @@ import math
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report import wording
+from pytest_fileperf.report import story, wording
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Style, plain
 from pytest_fileperf.units import format_count
 
@@ -24,12 +23,11 @@ def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Mark
 
     It is filled for a test (`of="whole"`), outlined for a part (`of="part"`), and tinted for a gate or a limit.
     """
-    style = _CLASSES.get(STYLES[standing], "")
+    style = _CLASSES.get(story.STYLES[standing], "")
     return element("span", text or wording.word_of(standing), class_=" ".join(filter(None, ("outcome", style, of))))
 
 
 def world_items(result: Result) -> tuple[Markup, ...]:
-    """Returns how the baseline's own code runs in this environment, as a list item if it was measured."""
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return ()
@@ -46,8 +44,7 @@ def limit_list(result: Result) -> Markup:
 
 
 def gate_table(result: Result) -> Markup:
-    """Returns the other version's name, and a table of the gates with figures of both versions."""
-    comparisons = wording.compared(result)
+    comparisons = story.compared(result)
     if not comparisons:
         return Markup()
     against, base = result.verdict.against, wording.base_name(result.verdict)
