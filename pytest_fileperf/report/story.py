@@ -461,12 +461,12 @@ def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
 def hints(results: Sequence[Result]) -> list[str]:
     """Returns how many baselines were stored, how many were not and why, and how to store missing ones."""
     written = sum(result.baseline_written for result in results)
-    # Parts are stored with their whole load.
-    unfit = {result.test.nodeid for result in results if result.unfit and not result.test.part}
+    # Parts and steps are stored with their whole load.
+    unfit = {result.test.nodeid for result in results if result.unfit and not result.test.own}
     missing = any(
         _is_new(result)
         and not (result.unfit or result.not_stored)
-        and result.test.nodeid.removesuffix(f"#{result.test.part}") not in unfit
+        and result.test.nodeid.removesuffix(f"#{result.test.own}") not in unfit
         for result in results
     )
     told = (

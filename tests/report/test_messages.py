@@ -53,6 +53,16 @@ def test_a_regression_that_the_figures_do_not_show_is_no_gain() -> None:
     assert headline(str(caught.value)) == "rps fell by 8.0 % compared with its baseline"
 
 
+@pytest.mark.parametrize("subject", [("upload", ""), ("", "login"), ("visit", "login")])
+def test_a_part_or_step_cannot_be_stored_without_its_load(subject: tuple[str, str]) -> None:
+    new = MetricComparison(metric="rps", outcome=Outcome.NEW, tolerance=0.05)
+    broken = LimitCheck(name="max_p99", metric="p99", limit=0.030, value=0.035, holds=False)
+    part = replace(result(), verdict=Verdict(comparisons=(new,)))
+    whole = replace(part, verdict=Verdict(comparisons=(new,), limits=(broken,)))
+    said = summary_line(session_record([whole, replace(part, test=part.test.of(subject))]))
+    assert said == "2 measured: 1 LIMIT, 1 NEW; 1 cannot become a baseline: a run with broken limits"
+
+
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_failure_has_at_most_twelve_lines_of_eighty_columns(name: str) -> None:
     for shown in stored(name).results:
