@@ -443,7 +443,7 @@ class _Together:
             self._lose(number, self._generators[number].ended())
 
     def _begin_when_ready(self) -> None:
-        if not self._waited_for or self._ready < self._waited_for:
+        if not self._waited_for or not self._waited_for <= self._ready:  # a lost one may have been ready
             return
         self._begun = True
         going = {number: generator for number, generator in self._generators.items() if number in self._waited_for}

@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import httpx
 import psutil
@@ -23,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_fileperf.drive.cluster import Cluster
+from pytest_fileperf.drive.generator import READY, LoadOrder
 from pytest_fileperf.drive.group import Generators, Reading, offset_of, on_this_clock, own_cores
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress
@@ -226,6 +228,50 @@ def test_those_that_are_idle_are_none_of_a_load(here: Generators, url: str) -> N
 
     assert {here.pids, *during} == {(here.member(1).pid,)}
     assert here.member(2).pid is not None  # it waits for the next load that wants it
+
+
+class Member:
+    """A generator elsewhere, which says these messages when it gets an order, and has its result once it may begin."""
+
+    is_elsewhere, worker, tracer, pid, head_start_ns = True, "tcp://far", "", None, 0
+
+    def __init__(self, events: list[str], *messages: str | None) -> None:
+        self.events = events
+        self.messages = messages
+
+    def order(self, _: LoadOrder, put: Callable[[object], None]) -> None:
+        self.put = put
+        for message in self.messages:
+            put(message)
+
+    def send(self, _: int) -> None:
+        self.events.append("begin")
+        self.put((RESULT,))
+
+    def ended(self) -> str:
+        return " is gone"
+
+    def hang_up(self) -> None:
+        """Does nothing, like the following."""
+
+    kill = close = shorten_log = hang_up
+
+
+def test_the_others_begin_when_all_are_ready_after_one_was_ready_and_lost() -> None:
+    events: list[str] = []
+    late = Member(events)
+    members = iter((Member(events, READY, None), late, Member(events, READY)))
+    generators = Generators(cluster=cast(Cluster, SimpleNamespace(generator=lambda: next(members))))
+
+    def check() -> None:
+        if not events:
+            events.append("ready")
+            late.put(READY)
+
+    plan, target = replace(PLAN, generators=3), Target(boot=1, url="http://127.0.0.1:9")
+    (made,) = generators.run((GET,), plan, (target,), cores=None, progress=lambda _: None, check=check)
+    assert events == ["ready", "begin", "begin"]
+    assert made.lost == {1: " is gone"}
 
 
 class Deadly:
