@@ -1,7 +1,6 @@
 """A connection to a Dask cluster. Each worker gets one generator beside it, started and ended through Dask.
 
-Dask knows the workers, carries and encrypts messages, and says which worker is gone. Its client runs in an event loop
-and a thread of its own here.
+Dask's client runs in an event loop and a thread of its own here.
 """
 
 from __future__ import annotations
@@ -156,10 +155,7 @@ class Cluster:
         return self._gone()
 
     async def worker_for(self, handle: RemoteHandle) -> tuple[str, Mapping[str, str]]:
-        """Returns a worker without a generator, and its whereabouts; waits a moment if there is none.
-
-        Raises LookupError if no worker is left, and GeneratorError if the cluster can make no load at all.
-        """
+        """Returns a worker without a generator, and its whereabouts. Raises LookupError if none is left in a moment."""
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:

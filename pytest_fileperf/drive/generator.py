@@ -90,10 +90,9 @@ FORSAKEN_S = 5.0
 
 
 def main(scratch: str) -> None:
-    """Reads jobs from standard input and writes answers to standard output, until the input ends.
+    """Reads a `sys.path` and then jobs from standard input, and writes answers to standard output, until input ends.
 
-    The first message is the test process's `sys.path`, so that journeys can import their modules. `scratch` is a
-    directory for large payloads; the test process removes it.
+    `scratch` is a directory for large payloads. The test process removes it.
     """
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # Journeys must not read from these pipes, and print to the log instead.

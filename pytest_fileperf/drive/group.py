@@ -15,9 +15,8 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -42,59 +41,6 @@ from pytest_fileperf.units import exit_text, format_duration
 if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
     from pytest_fileperf.drive.remote import RemoteHandle
-
-# --- The clock of a generator on another machine, compared with the one here by questions and answers; pure
-#
-#     here    asked ──────────────────────────── heard
-#     there               ╰── told ──╯
-#
-# As in NTP (RFC 5905, section 8), the clock there counts as read half way. It was read some time between question and
-# answer, so the error is at most half of the round trip. The quickest of several answers says most.
-
-
-Reading: TypeAlias = tuple[int, int, int]
-"""When a question for the time there was asked, the answer, and when it came, in ns of both clocks."""
-
-
-def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
-    """Returns how far the clock there is ahead, the greatest error of that, and the shortest round trip, in ns.
-
-    The reading with the least error now decides; there must be at least one reading.
-    """
-
-    def error_ns(reading: Reading) -> int:
-        asked_ns, _, heard_ns = reading
-        # Clocks drift apart after they were read. NTP allows for five times less than this.
-        return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * 1e-4)
-
-    asked_ns, told_ns, heard_ns = best = min(readings, key=error_ns)
-    distance_ns = min(heard_ns - asked_ns for asked_ns, _, heard_ns in readings)
-    return told_ns - (asked_ns + heard_ns) // 2, error_ns(best), distance_ns
-
-
-def on_this_clock(result: Run, ahead_ns: int) -> Run:
-    """Returns the result with its instants on the clock here."""
-    if not ahead_ns:
-        return result
-
-    def shifted(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
-        return tuple(
-            replace(round_, started_ns=round_.started_ns - ahead_ns, ended_ns=round_.ended_ns - ahead_ns)
-            for round_ in rounds
-        )
-
-    return replace(
-        result,
-        rounds=shifted(result.rounds),
-        subjects={name: shifted(rounds) for name, rounds in result.subjects.items()},
-        attack=(result.attack[0] - ahead_ns, result.attack[1] - ahead_ns),
-        last_end_ns=result.last_end_ns - ahead_ns if result.last_end_ns else 0,
-        ends=tuple(
-            tuple(type(ended)("q", (at_ns - ahead_ns for at_ns in ended)) for ended in in_round)
-            for in_round in result.ends
-        ),
-    )
-
 
 # --- Joins the results of several generators that made a load together; pure
 
@@ -185,9 +131,9 @@ class Generator:
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Orders a load, and starts the process if it is not running. Raises GeneratorError.
+        """Another thread calls `put` with each message, and with None once the process has ended.
 
-        Another thread calls `put` with each message. The last one is None, after it has ended.
+        Starts the process if it is not running. Raises GeneratorError.
         """
         try:
             self._start()
@@ -316,11 +262,10 @@ class Generators:
     ) -> tuple[Run, ...]:
         """Loads one target, or alternately an old and a new version, and returns the result of each.
 
-        There is one work per target. `check` is called a few times a second. It may raise, for example because the
-        server died, to end the load. If generators need an instant at which to begin, `begins` gets it beforehand.
+        There is one work per target. `check` is called a few times a second, and may raise to end the load. If
+        generators need an instant at which to begin, `begins` gets it beforehand. Any error ends all processes.
 
-        Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. Any error, and
-        Ctrl-C, ends all processes. The next load starts new ones.
+        Raises PlanError, LoadError, GeneratorError, or httpx.ConnectError if no server accepts connections.
         """
         count = self._used = generators_used(plan)
         while len(self._generators) < count:

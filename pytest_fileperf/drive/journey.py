@@ -50,9 +50,9 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer came, or else the end, less the time before that which does not count.
+        """Returns when the first answer came, or else the end, less the time in between that does not count.
 
-        `uncounted_ns` is the time until the end that does not count, and `before_ns` the time until the beginning.
+        `before_ns` and `uncounted_ns` are the client's time that did not count until the beginning and the end.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns

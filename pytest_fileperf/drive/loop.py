@@ -85,7 +85,7 @@ class Slot(Protocol):
     def start(self, due_ns: int | None) -> None:
         """Begins a piece of work, and calls `LoadLoop.next` with itself when that has ended, good or failed.
 
-        `due_ns` is when it was due in an open loop, on the monotonic clock; None in a closed loop.
+        `due_ns` is the instant at which the work was due in an open loop; None in a closed loop.
         """
 
     def expire(self, started_before_ns: int) -> None:
@@ -93,11 +93,7 @@ class Slot(Protocol):
 
 
 class LoadLoop:
-    """Keeps slots busy until the pacing ends.
-
-    Free slots take turns. If some may rest, the one that was busy last goes first, so that no more connections work
-    than needed.
-    """
+    """Keeps slots busy until the pacing ends. If slots may rest, the slot that was busy last goes first."""
 
     def __init__(
         self,
@@ -152,8 +148,8 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Takes back a slot, which is free for its next piece of work.
 
-        Work begins after the event loop has handled everything that arrived together, as in wrk. Otherwise, writing a
-        large body would evict data that reading needs from the CPU's cache. A single slot's work begins at once.
+        Work begins after the event loop has handled everything that arrived together, but a single slot's at once.
+        Writing a large body evicts data that reading needs from the CPU's cache.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)

@@ -19,7 +19,7 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future as Started
 from contextlib import suppress
 from dataclasses import replace
@@ -27,12 +27,14 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pytest_fileperf.drive.generator import ALIVE, LoadOrder
-from pytest_fileperf.drive.group import Generator, Reading, offset_of, on_this_clock
+from pytest_fileperf.drive.group import Generator
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
+from pytest_fileperf.measure.recording import Round
 from pytest_fileperf.units import is_loopback
 
 if TYPE_CHECKING:
@@ -71,6 +73,56 @@ def _code() -> str:
         content = path.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
+
+
+# --- The clock of a generator on another machine, compared with the one here by questions and answers; pure
+#
+#     here    asked ──────────────────────────── heard
+#     there               ╰── told ──╯
+#
+# As in NTP (RFC 5905, section 8), the clock there counts as read half way. It was read some time between question and
+# answer, so the error is at most half of the round trip. The quickest of several answers says most.
+
+
+Reading: TypeAlias = tuple[int, int, int]
+"""When a question for the time there was asked, the answer, and when it came, in ns of both clocks."""
+
+
+def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
+    """Returns how far the clock there is ahead, the greatest error of that, and the shortest round trip, in ns."""
+
+    def error_ns(reading: Reading) -> int:
+        asked_ns, _, heard_ns = reading
+        # Clocks drift apart after they were read. NTP allows for five times less than this.
+        return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * 1e-4)
+
+    asked_ns, told_ns, heard_ns = best = min(readings, key=error_ns)
+    distance_ns = min(heard_ns - asked_ns for asked_ns, _, heard_ns in readings)
+    return told_ns - (asked_ns + heard_ns) // 2, error_ns(best), distance_ns
+
+
+def on_this_clock(result: Run, ahead_ns: int) -> Run:
+    """Returns the result with its instants on the clock here."""
+    if not ahead_ns:
+        return result
+
+    def shifted(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+        return tuple(
+            replace(round_, started_ns=round_.started_ns - ahead_ns, ended_ns=round_.ended_ns - ahead_ns)
+            for round_ in rounds
+        )
+
+    return replace(
+        result,
+        rounds=shifted(result.rounds),
+        subjects={name: shifted(rounds) for name, rounds in result.subjects.items()},
+        attack=(result.attack[0] - ahead_ns, result.attack[1] - ahead_ns),
+        last_end_ns=result.last_end_ns - ahead_ns if result.last_end_ns else 0,
+        ends=tuple(
+            tuple(type(ended)("q", (at_ns - ahead_ns for at_ns in ended)) for ended in in_round)
+            for in_round in result.ends
+        ),
+    )
 
 
 # --- remote

@@ -117,7 +117,7 @@ async def run_load(
             loads.append(PreparedLoad(work, plan, target, recorder, pacing, files, stack))
             await loads[-1].open()
         now = loads[-1]
-        with quiet_memory(collect=now.engine != "replay"):
+        with quiet_memory(collect=now.engine != "replay"):  # httpx's responses are reference cycles
             origin_ns = await begin()
             zero_ns = origin_ns + plan.measured_from_ns
             for side, load in zip(Side, loads, strict=False):
@@ -164,10 +164,7 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from stopping the load.
-
-    With `collect`, it still collects new objects: httpx's responses are reference cycles.
-    """
+    """Keeps the garbage collector from stopping the load; with `collect`, it only collects new objects."""
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     if not frozen_before:
@@ -223,10 +220,7 @@ def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int,
 
 
 def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns when each round and handover ends, in ns after the warm-up, with its phase; nothing for a fixed count.
-
-    A version's handover is cut at the beginning and end of the other version's turns.
-    """
+    """Returns when each round and handover ends, in ns after the warm-up, with its phase; nothing for a fixed count."""
     if isinstance(plan, LoadPlan):
         return [] if plan.counted else [(end * plan.round_ns, Phase.ROUND) for end in range(1, plan.rounds + 1)]
     own = [edge for start, end in plan.rounds(side) for edge in ((start, Phase.HANDOVER), (end, Phase.ROUND))]

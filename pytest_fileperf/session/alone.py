@@ -6,7 +6,7 @@ The last start-up goes on serving. It is the next measurement's first one if tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -30,10 +30,9 @@ from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
-    """Measures the code here alone.
+    """With `to_store` it measures until the figures are certain, because many later runs will use the baseline.
 
-    With `to_store` it measures until the figures are certain, because many later runs will use the baseline. Figures
-    from a busy machine are left out unless there are no others.
+    Then figures from a busy machine are left out unless there are no others.
     """
     return _Alone(plan, rig).measured(to_store=to_store)
 
@@ -185,7 +184,7 @@ def level_error(gate: Sequence[str], recording: Recording) -> float:
     return max(filter(math.isfinite, (precision_of(metric, evidence) for metric in metrics)), default=0.0)
 
 
-def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
+def identity_of(plan: Plan, recording: Recording, server: object) -> dict[str, object]:
     """Returns, as JSON, the values that stored figures must share to be compared; `server` describes the server."""
     return {
         "work": plan.work.identity(),

@@ -3,7 +3,7 @@
     test 1, test 2, …                              | the undecided ones again, while time is left
     a part of its equal share of the time then left | goes on from its end; first the test that likely needs least
 
-Each of both passes may use half of a gate's error. Together they have the error of a comparison without a budget.
+Each pass may use half of a gate's error. Together they have the error of a comparison without a budget.
 """
 
 from __future__ import annotations
@@ -72,10 +72,7 @@ class TimeBudget:
             self._decided[nodeid] = results, error
 
     def decided(self, nodeid: str) -> tuple[Sequence[Result], Exception | None] | None:
-        """Returns a call's final results from the first pass, and its error: a test that has caught it expects it.
-
-        The whole load comes first, then its parts. None if the call is to be measured.
-        """
+        """Returns the final results of a call, its parts' last, and its error; None if it is to be measured."""
         return self._decided.get(nodeid)
 
     def needs_s(self, test: str) -> float:

@@ -79,10 +79,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns the time that requests lost, and the logarithm of the latencies' ratio that other programs may explain.
-
-    The time is None if nothing is lost, or if it is unknown.
-    """
+    """Returns the time that requests lost, and the log ratio of latencies that other programs may explain."""
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
 

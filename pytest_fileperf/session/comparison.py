@@ -117,7 +117,11 @@ def described(failures: Sequence[Failure]) -> str:
 
 
 class _NoBaseError(Exception):
-    """The old version did not start, and that is not an error. Its arguments are the problem, and the reason."""
+    """The old version did not start, but the test goes on without it."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Sides:
@@ -133,64 +137,58 @@ class Sides:
         """Why both versions import the app for each start-up, if only one can be forked; else empty."""
 
     @contextmanager
-    def booted(self, number: int) -> Iterator[BothServers | Reason]:
-        """Starts both versions in random order, and ends them together. No other server of ours runs meanwhile.
+    def booted(self, number: int) -> Iterator[BothServers]:
+        """Starts both versions in random order, and ends them together. Raises _NoBaseError.
 
         Both import the app at the same time, because real apps take seconds. If start-ups are measured, each has the
-        machine for itself. Gives the reason if the old version lacks the app.
+        machine for itself.
         """
         self._pool.close()
         with ExitStack() as stack:
-            servers = self._launched(number, stack)
-            if not isinstance(servers, Reason) and self._base.url is None:
-                base, now = servers
-                if base.is_forked is not now.is_forked:
-                    of_base = base.why_fresh and f"{self._base.title}: {base.why_fresh}"
-                    self._why_fresh = now.why_fresh or of_base or "one version cannot be forked now"
-                    stack.close()
-                    servers = self._launched(number, stack)
+            base, now = self._launched(number, stack)
+            if self._base.url is None and base.is_forked is not now.is_forked:
+                of_base = base.why_fresh and f"{self._base.title}: {base.why_fresh}"
+                self._why_fresh = now.why_fresh or of_base or "one version cannot be forked now"
+                stack.close()
+                base, now = self._launched(number, stack)
             try:
-                yield servers
+                yield base, now
             except ServerDiedError as error:
-                if self._base.url is None and not isinstance(servers, Reason):
+                if self._base.url is None:
                     try:
-                        servers[Side.BASE].check()
+                        base.check()
                     except ServerDiedError:
                         raise BaseDiedError(f"{self._base.title}: {error}") from error
                 raise
 
-    def _launched(self, number: int, stack: ExitStack) -> BothServers | Reason:
-        try:
-            launches: list[Launch] = []
+    def _launched(self, number: int, stack: ExitStack) -> BothServers:
+        launches: list[Launch] = []
+        for side in Side:
+            with self._starting(side):
+                launches.append(self._prepared(number, side))
+        for launch in launches:
+            stack.callback(self._pool.end, launch)
+        for launch in launches:
+            stack.callback(launch.ask_to_stop)
+        servers: dict[Side, RunningServer] = {}
+        for step in () if self.plan.times_starts else (ProcessLaunch.import_ahead, ProcessLaunch.hold):
             for side in Side:
                 with self._starting(side):
-                    launches.append(self._prepared(number, side))
-            for launch in launches:
-                stack.callback(self._pool.end, launch)
-            for launch in launches:
-                stack.callback(launch.ask_to_stop)
-            servers: dict[Side, RunningServer] = {}
-            for step in () if self.plan.times_starts else (ProcessLaunch.import_ahead, ProcessLaunch.hold):
-                for side in Side:
-                    with self._starting(side):
-                        if isinstance(launch := launches[side], ProcessLaunch):
-                            step(launch)
-            for side in self._chance.sample(tuple(Side), 2):
-                with self._starting(side):
-                    launches[side].start()
-                    servers[side] = launches[side].ready()
-                    servers[side].family = self._pool.family
-            if self._base.url is None and not self._base.is_here:
-                refuse_changed(servers[Side.NOW], title=self._base.title)
-                if number == 0:
-                    with self._starting(Side.BASE):
-                        refuse_hidden(servers[Side.BASE], self._base)
-            if self._why_fresh:
-                servers[Side.NOW].why_fresh = self._why_fresh
-            return servers[Side.BASE], servers[Side.NOW]
-        except _NoBaseError as error:
-            text, *details = error.args
-            return Reason(kind=ReasonKind.NO_APP, side="base", text=text, differences=tuple(details))
+                    if isinstance(launch := launches[side], ProcessLaunch):
+                        step(launch)
+        for side in self._chance.sample(tuple(Side), 2):
+            with self._starting(side):
+                launches[side].start()
+                servers[side] = launches[side].ready()
+                servers[side].family = self._pool.family
+        if self._base.url is None and not self._base.is_here:
+            refuse_changed(servers[Side.NOW], title=self._base.title)
+            if number == 0:
+                with self._starting(Side.BASE):
+                    refuse_hidden(servers[Side.BASE], self._base)
+        if self._why_fresh:
+            servers[Side.NOW].why_fresh = self._why_fresh
+        return servers[Side.BASE], servers[Side.NOW]
 
     def _prepared(self, number: int, side: Side, *, tells_imports: bool = False) -> Launch:
         base, plan, is_base = self._base, self.plan, side is Side.BASE
@@ -228,17 +226,16 @@ class Sides:
     @contextmanager
     def _starting(self, side: Side) -> Iterator[None]:
         """Raises _NoBaseError in place of an old version's error that only means it cannot be compared."""
-        title = self._base.title
         try:
             yield
         except FilePerfError as error:
-            if side is Side.BASE and isinstance(error, AppMissingError):
-                raise _NoBaseError(f"{title} has no such app", str(error)) from error
-            if side is Side.NOW or not self._is_stored:
+            is_missing, title = isinstance(error, AppMissingError), self._base.title
+            if side is Side.NOW or not (is_missing or self._is_stored):
                 raise
-            why = str(error).splitlines()[0]
             advice = "Store it again with --fileperf-update=all, or compare only figures with fileperf_confirm = never"
-            raise _NoBaseError(f"{title} does not start", f"{why}. {advice}") from error
+            text = f"{title} has no such app" if is_missing else f"{title} does not start"
+            why = str(error) if is_missing else f"{str(error).splitlines()[0]}. {advice}"
+            raise _NoBaseError(Reason(kind=ReasonKind.NO_APP, side="base", text=text, differences=(why,))) from error
 
 
 # --- comparison
@@ -260,6 +257,8 @@ def measure_in_turn(
         comparison.go_on(plan)
     try:
         found = comparison.result()
+    except _NoBaseError as error:
+        return error.reason
     finally:
         rig.progress.done()
     if rig.time is not None and isinstance(found, Measured):
@@ -349,8 +348,6 @@ class Comparison:
         while True:
             number, pair_begun_s = len(self._pairs[WHOLE_LOAD]), self._rig.clock()
             with self._sides.booted(number) as servers, ExitStack() as torn_down:
-                if isinstance(servers, Reason):
-                    return servers
                 self._require_same_tracer(servers)
                 try:
                     self._set_up(servers, torn_down)
@@ -642,9 +639,9 @@ def _seconds(ns: int) -> str:
 
 
 def _under_way_ns(run: Run) -> int:
-    """Returns the duration of the request that a connection typically waits for: 0 without requests.
+    """Returns how long a connection typically waits for a request, a journey's pauses included; 0 without requests.
 
-    A journey's pauses are included. A mix's slow part may have few requests, but a turn must wait for them.
+    A mix's slow part counts for more than its number of requests, because a turn must wait for these.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)

@@ -60,18 +60,12 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 
 
 class Loader:
-    """Makes loads: from generator processes, or from this process if the app runs here too.
-
-    Whoever makes a Loader closes it.
-    """
+    """Makes loads: from generator processes, or from this process if the app runs here too. Its maker closes it."""
 
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
     ) -> None:
-        """With `coverage`, a tracer of the test run may also trace the generators.
-
-        `family` is the client family for journeys that name none. With a `cluster`, its workers make the load.
-        """
+        """`family` is the client family for journeys that name none. With a `cluster`, its workers make the load."""
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
         self._network = network

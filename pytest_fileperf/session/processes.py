@@ -143,10 +143,7 @@ class TreeWatch:
         return self._used(0.1)
 
     def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
-        """Returns how many cores more than `idle` each server uses after a load; 0.0 if that soon ends.
-
-        Call it after the block. It takes longer than a moment only if a server is still at work.
-        """
+        """Returns how many cores more than `idle` each server uses after the block; 0.0 if that soon ends."""
         # Work counts if it takes a twentieth of the load's time: it costs so many answers. A moment after its last
         # answer, a server may close connections.
         least_s = min(_MOST_LEFT_S, max(0.15, load_s / 20))

@@ -63,8 +63,7 @@ class Rig:
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
         """Returns a function that reports a load's progress as part of a whole measurement, which begins now.
 
-        The function takes the start-up's number, from 1 on, the requests of earlier loads, and the load's progress.
-        Without `total_s` the measurement ends by a count.
+        It takes the start-up's number, from 1 on, the number of requests before that load, and the load's progress.
         """
         begun_s = self.clock()
 

@@ -129,10 +129,7 @@ _ON_ONE_BOOT = (
 
 class Session:
     def __init__(self, options: Options, rig: Rig, *, against: CodeTree | None = None, gates: int = 1) -> None:
-        """The session closes `rig` at its end. The code at `against` replaces stored baselines.
-
-        `gates` is the number of comparisons expected in this session, which share one error rate.
-        """
+        """The session closes `rig`. `gates` is the number of comparisons that share the session's error rate."""
         self._options = options
         self._rig = rig
         self._base = CodeTree(title="itself") if options.aa else against
@@ -202,10 +199,7 @@ class Session:
         left(settings, self._rig.servers)
 
     def measure(self, work: Work, settings: Settings, test: TestId) -> Result:
-        """Loads the server, or searches for its capacity; judges, keeps and returns the result.
-
-        Raises FilePerfError if there is nothing to judge, and PerformanceError if the verdict fails the test.
-        """
+        """Raises FilePerfError if there is nothing to judge, and PerformanceError if the verdict fails the test."""
         __tracebackhide__ = True
         _check_clock()
         subjects = subjects_of(work, settings).values()

@@ -97,10 +97,7 @@ def _limit_of(settings: Settings) -> float:
 
 
 def running_step() -> str:
-    """Returns the setup or teardown that is calling, such as `setup fill`; else an empty text.
-
-    This is also known in tasks of its event loop, and in threads that asyncio or AnyIO start for it.
-    """
+    """Returns the setup or teardown that is calling, even from its tasks and threads: `setup fill`, or nothing."""
     return _RUNNING.get()
 
 

@@ -70,8 +70,8 @@ def title_of(entry: Entry, code: str = "") -> str:
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both versions alternately and judges; or only the code here, if there is nothing to compare.
 
-    The code here alone is NEW if a version lacks the endpoint. It is INCONCLUSIVE if a version gives other answers, and
-    PASS if both have the same code. Raises PlanError for versions that cannot be compared.
+    Then it is NEW if a version lacks the endpoint, INCONCLUSIVE if a version gives other answers, and PASS for the same
+    code. Raises PlanError for versions that cannot be compared.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -169,8 +169,7 @@ class Baselines:
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
         """Returns the results with the functions that store them, or nothing if no baseline is wanted.
 
-        The results say whether they are stored, and why not. Storing may raise BaselineError. Code that was compared is
-        measured again, because it has other figures alone. Parts are stored with the whole load.
+        Storing may raise BaselineError. Code that was compared is measured again, because it has other figures alone.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
@@ -360,16 +359,15 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
+        """Compares the baseline's own code, in the recording `unchanged`, with its stored figures."""
         if unchanged is None:
             return ()
-        server = result.identity["server"]
-        assert isinstance(server, Mapping)
         return judge_world(
             found,
             evidence_of(unchanged),
             tolerances=plan.tolerances(),
             alpha=plan.alpha,
-            identity=identity_of(plan, unchanged, server),
+            identity=identity_of(plan, unchanged, result.identity["server"]),
             packages=packages,
             conditions=self._environment.conditions,
             saturated=result.measurement.saturated,

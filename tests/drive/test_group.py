@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.generator import READY, LoadOrder
-from pytest_fileperf.drive.group import Generators, Reading, offset_of, on_this_clock, own_cores
+from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.remote import Reading, offset_of, on_this_clock
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
