@@ -315,7 +315,9 @@ class Loader:
 
     def said(self, begin: str = "{") -> str:
         assert self.process.stdout is not None
-        return next(line for line in self.process.stdout if line.startswith(begin))
+        line = next(line for line in self.process.stdout if line.startswith((begin, "{")))
+        assert line.startswith(begin), line  # an error in place of `begun` would be waited for in vain
+        return line
 
     def load(self, **order: object) -> Found:
         self.begin(**order)
