@@ -70,8 +70,8 @@ def title_of(entry: Entry, code: str = "") -> str:
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both versions alternately and judges; or only the code here, if there is nothing to compare.
 
-    Then it is NEW if a version lacks the endpoint, INCONCLUSIVE if a version gives other answers, and PASS for the same
-    code. Raises PlanError for versions that cannot be compared.
+    Then it is NEW if a version lacks the endpoint, and INCONCLUSIVE if a version gives other answers. The same code is
+    a PASS. Raises PlanError for versions that cannot be compared.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
