@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import moderated, standard_errors
-from pytest_fileperf.judge.rules import RULES, usual_sd
+from pytest_fileperf.judge.rules import RULES, SEARCH, usual_sd
 from pytest_fileperf.measure.backlog import backlog_growth
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.histogram import Histogram
@@ -37,17 +37,15 @@ from pytest_fileperf.measure.metrics import percent_of, share_allowed
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import busiest_share
 
-# --- The result of one load
-
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
-    """Returns a load's result for the search. `searches_by` must accept the `limits`."""
+    """Returns a load's result for the search, which has at least one latency limit."""
     latency, service = recording.latency(), recording.merged("service")
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
     leads = recording.boots[0].leads
-    growth = 0.0 if leads is None else backlog_growth(leads, rate, errors=RULES.backlog_errors)
-    falls_behind = within and growth > RULES.most_backlog(latency.count)
+    growth = 0.0 if leads is None else backlog_growth(leads, rate, errors=SEARCH.backlog_errors)
+    falls_behind = within and growth > SEARCH.most_backlog(latency.count)
     # Late sending breaks a limit that would be met from the moment of sending. The sender is the generator, or in this
     # process the app itself, which keeps the event loop busy. It also causes a backlog of unsent requests. But if all
     # of its connections were in use, requests waited for one, and the sender was not late.
@@ -71,9 +69,10 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
 
 
 def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
-    """Returns the number of requests against each limit, and whether all limits are met. Without requests they are not.
+    """Returns the number of requests that break each limit, and whether all limits are met.
 
-    Failed requests are slower than any limit. A percentile's own value must also meet the limit, as in a verdict.
+    Without requests no limit is met. Failed requests are slower than any limit. A percentile's own value must also meet
+    its limit, as in a verdict.
     """
     found, holds = {}, latency.count > 0
     for name, limit in limits.items():
@@ -88,22 +87,23 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
 # --- How likely each capacity of a server is, from its loads
 #
 # Model
-#     In a load, a share of the requests is beyond a limit: slower than it, or failed. The share grows with the rate r:
-#     logit share = logit allowed + slope · log(r / pace). Paces differ between loads, and lie above the capacity: log
-#     pace = log capacity + `room_above` + chance. Chance is normal, around 0 for each start-up. Start-ups differ too,
-#     and a few (`APART`) may have any capacity. Chance has two sources. Other work on the machine makes a server slower
-#     in some loads; how much is unknown. And requests come closer together in some loads, which makes a server look
-#     slower; this deviation is known (`_crowds`). The count of requests beyond is beta-binomial, because requests in
-#     the same queue are slow together. Some loads say nothing because the machine stood still for a moment. Then
-#     requests are beyond at any rate: a few more often than many, and at most a fifth. A few loads (`ODD`) say nothing
-#     for other reasons. Slope, togetherness, the spread of the pace, and whether the machine stands still are unknown:
-#     the posterior covers a grid of them.
+#     In a load, some share of the requests is beyond a limit: slower than it, or failed. The share grows with the rate:
+#     logit share = logit allowed + slope · log(rate / pace).
+#     Each load has its own pace: log pace = log capacity + room + chance. The room is in `room_of`. Chance is normal,
+#     around 0 for each start-up. Other work on the machine makes a server slower in some loads, by an unknown amount.
+#     Requests also come closer together in some loads, which makes a server look slower by a known amount (`_crowds`).
+#     Start-ups differ, and a few (`apart`) may have any capacity.
+#     The count of requests beyond is beta-binomial, because requests in the same queue are slow together.
+#     If the machine stood still for a moment, requests are beyond at any rate: a few more often than many, and at most
+#     a fifth. A few loads (`odd_loads`) say nothing for other reasons.
+#     Unknown are the slope, how much requests are slow together, the spread of the pace, and whether the machine stands
+#     still. The posterior covers a grid of them.
 #
 # Short loads
 #     A load may be over before its backlog reaches the limit. Then its counts say nothing. If it falls behind, the
 #     server's pace is below its rate by an unknown amount. If it does not, the pace is at most as far below the rate as
-#     chance can hide: `Rules.most_backlog`. If it breaks the limit, the backlog grew fast enough for that. The number
-#     of requests beyond then only shows how early that was, not the slope that longer loads show.
+#     chance can hide (`most_backlog`). If it breaks the limit, the backlog grew fast enough for that. The number of
+#     requests beyond then only shows how early that was, not the slope that longer loads show.
 #
 # Capacity
 #     The server's pace comes from the middle load: half of the loads find it faster. The capacity is the rate at which
@@ -111,43 +111,11 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
 #     (draft-ietf-bmwg-mlrsearch; FD.io lets half of the trials exceed a limit), because a minute has enough loads to
 #     know it. The slowest tenth would be one or two loads. With several limits, the lowest capacity counts.
 
-ODD = 0.01
-"""Share of loads that say nothing about the rate, for whatever reason; in them any count is equally likely."""
-EXPECTED, EXPECTED_SD, ELSEWHERE = -0.15, 0.5, 0.02
-"""Mean and deviation of the capacity's logarithm above the closed loop's, and how likely any other rate is."""
-BOOT_SD, APART = 0.04, 0.01
-"""Spread of start-ups' log capacities: more than between stabilised ones, because minutes lie between. And the share of
-start-ups that have nothing in common with the others."""
-
 _STEP = 0.006
 """Step of the grid of logarithms, much finer than a search's result."""
-_SLOPES = np.array([5.0, 16, 28, 48, 84, 150, 300])
-"""From latency that grows long before the capacity to a server that falls behind all at once; M/D/1: about 28."""
-_SLOPE_WEIGHTS = np.array([0.05, 0.2, 1, 1, 1, 1, 1])
-"""Prior of each slope. If low slopes were as likely as others, two unlucky loads would send a search to half of the
-capacity. Coming back would take most of a start-up's loads."""
-_TOGETHER = np.array([0.001, 0.008, 0.04, 0.008])
-"""Correlation of two requests in a load: from nearly none to a queue that gets long once in a load. The last one is for
-a machine that stands still now and then."""
-_STALLED = np.array([0.0, 0.0, 0.0, 0.12])
-"""Share of loads in which the machine stood still for a moment, for each of `_TOGETHER`: one grid has both. Downloads
-by aiofiles broke a p99 of 100 ms in one of seven loads, far below the capacity."""
-_LONGEST_STALL = 0.2
-"""Share of a load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
-_PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
-"""From a machine that does nothing else to a machine on which the pace differs by 15 %."""
-_CROWDS, _MOST_CROWDS = 1.2, 0.1
-"""The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number in
-total fits M/D/1. Loads with few requests vary by less, because only some of their requests meet a queue."""
-_ROOM = 1.2
-"""Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits searches
-of M/D/1 with limits of 10 and 20 times a request's duration."""
-_ENDS = 0.85
-"""A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 × limit / length, a
-load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
-_SHAPE = (len(_PACE_SDS), len(_TOGETHER), len(_SLOPES))
-_MOST_LOGIT, _TINY = 18.0, 1e-290
-"""Beyond these, shares and likelihoods are rounded to 0 or 1."""
+_SLOPES, _SLOPE_WEIGHTS = np.array(SEARCH.slopes).T
+_TOGETHER, _STALLED = np.array(SEARCH.together).T
+_SHAPE = (len(SEARCH.pace_sds), len(SEARCH.together), len(SEARCH.slopes))
 
 Grid: TypeAlias = tuple[float, int, int]
 """The first rate, and the powers of 2 of it at which the grid of rates begins and ends."""
@@ -179,10 +147,9 @@ class Posterior:
 def posterior_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boot: int | None = None
 ) -> Posterior:
-    """Returns how likely capacities are for a start-up; by default for another start-up like these.
+    """Returns how likely each capacity of a start-up is; without `boot`, of another start-up like these.
 
-    `limits` are in SI units, by name; `start` is the closed loop's rate. There must be at least one load, but not of
-    every start-up.
+    `limits` are in SI units, by name; `start` is the closed loop's rate. There must be at least one load.
     """
     return posteriors_of(loads, limits, start=start, boots=(boot,))[boot]
 
@@ -205,7 +172,7 @@ def posteriors_of(
 def _of_limit(
     loads: Sequence[RateTried], name: str, limit: float, grid: Grid, boots: Sequence[int | None]
 ) -> Iterator[tuple[int | None, _Array]]:
-    """Yields, for each start-up, how likely its capacities are by one limit; shape (capacities,)."""
+    """Yields each start-up with the likelihood of its capacities by one limit; shape (capacities,)."""
     logs, allowed = _logs(grid), share_allowed(name, limit)
     seen: dict[int, _Array] = {}
     for load in loads:
@@ -213,12 +180,13 @@ def _of_limit(
         # look too certain. That such rates come now and then is part of the capacity's meaning.
         broke = load.beyond[name] > allowed * load.made
         above, crowds, short = room_of(name, limit, load.made, load.seconds, broke=broke)
-        far = load.falls_behind or (short and load.beyond[name] > _LONGEST_STALL * load.made)
+        far = load.falls_behind or (short and load.beyond[name] > SEARCH.longest_stall * load.made)
         beyond = None if far and percent_of(name) is not None else load.beyond[name]
         likely = _likelihood(math.log(load.rate) - above, load.made, beyond, allowed, crowds, grid)
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
-    off = (logs - math.log(grid[0]) - EXPECTED) / EXPECTED_SD
-    expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(np.exp(-0.5 * off**2) + ELSEWHERE) + np.zeros((*_SHAPE, 1))
+    off = (logs - math.log(grid[0]) - SEARCH.expected) / SEARCH.expected_sd
+    expected = np.log(np.exp(-0.5 * off**2) + SEARCH.elsewhere)
+    expected = np.log(_SLOPE_WEIGHTS)[:, None] + expected + np.zeros((*_SHAPE, 1))
     of_all = {number: _of_others(likely) for number, likely in seen.items() if boots != (number,)}
     for boot in boots:
         known = expected + sum(likely for number, likely in of_all.items() if number != boot)
@@ -231,8 +199,8 @@ def _of_limit(
 def _of_others(logs: _Array) -> _Array:
     """Turns the likelihoods of a start-up's paces into likelihoods for other start-ups."""
     likely, most = _likely(logs)
-    (near,) = _blurred(likely, BOOT_SD)
-    return np.asarray(np.log((1 - APART) * near + APART * likely.mean(axis=-1, keepdims=True)) + most)
+    (near,) = _blurred(likely, SEARCH.boot_sd)
+    return np.asarray(np.log((1 - SEARCH.apart) * near + SEARCH.apart * likely.mean(axis=-1, keepdims=True)) + most)
 
 
 @lru_cache(maxsize=512)
@@ -247,51 +215,53 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
     above = at - _logs(grid)
     stalled = _STALLED[:, None, None]
     if beyond is None:
-        chance = np.where(above > 0, 0.0, math.log(_TINY)) + np.zeros((*_SHAPE[1:], 1))
-        none = ODD / 2 * np.ones_like(stalled)
+        impossible = math.log(1e-290)  # rounded to 0 as a likelihood
+        chance = np.where(above > 0, 0.0, impossible) + np.zeros((*_SHAPE[1:], 1))
+        none = SEARCH.odd_loads / 2 * np.ones_like(stalled)
     else:
         logits = math.log(allowed / (1 - allowed)) + _SLOPES[:, None] * above
-        share = expit(np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT))
+        share = expit(np.clip(logits, -18.0, 18.0))  # neither 0 nor 1
         weight = (1 / _TOGETHER - 1)[:, None, None]
         slow, fast = share * weight, (1 - share) * weight
         ways = math.lgamma(made + 1) - math.lgamma(beyond + 1) - math.lgamma(made - beyond + 1)
         chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
         chance += gammaln(weight) - gammaln(made + weight) + ways
         # If the machine stood still, each order of magnitude is equally likely, from one request on.
-        longest = max(1.0, _LONGEST_STALL * made)
+        longest = max(1.0, SEARCH.longest_stall * made)
         in_stall = 1 / (beyond * (1 + math.log(longest))) if 0 < beyond <= longest else 0.0
-        none = ODD / (made + 1) + stalled * in_stall
+        none = SEARCH.odd_loads / (made + 1) + stalled * in_stall
     likely, most = _likely(chance)
-    each = _blurred(likely, *(math.hypot(sd, crowds) for sd in _PACE_SDS))
-    found: _Array = np.log((1 - ODD - stalled) * np.exp(most) * each + none).astype(np.float32)
+    each = _blurred(likely, *(math.hypot(sd, crowds) for sd in SEARCH.pace_sds))
+    found: _Array = np.log((1 - SEARCH.odd_loads - stalled) * np.exp(most) * each + none).astype(np.float32)
     return found
 
 
 def _crowds(made: int) -> float:
-    """Returns the spread of the log pace that comes from requests crowding by chance."""
-    return min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
+    """Returns the deviation of the log pace in loads of `made` requests, which come closer together by chance."""
+    return min(SEARCH.crowding / math.sqrt(made), SEARCH.most_crowding)
 
 
 def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> tuple[float, float, bool]:
-    """Returns the room of such loads' pace and its deviation, as logarithms, and whether the loads are short.
+    """Returns how far a middle load's pace lies above the capacity, other loads' deviation, and if loads are short.
 
-    The room is how far a middle load's pace lies above the capacity; others deviate as requests crowd by chance. Theory
-    counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. If one of ten
-    loads has a tenth of its requests beyond, that is 1 % of all. Then nine of ten loads meet a p99, and the middle one
-    has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.) Failures need no queue.
+    Pace and deviation are logarithms. Theory counts the requests of all loads, but crowded loads have most of the
+    requests beyond a percentile's limit. If one of ten loads has a tenth of its requests beyond, that is 1 % of all.
+    Then nine of ten loads meet a p99, and the middle one has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.)
+    Failures need no queue.
 
-    A short load is over before a visible backlog reaches the limit. One that `broke` it was far above the capacity.
+    A short load is over before a visible backlog reaches the limit. If it `broke` the limit, it was far above the
+    capacity.
     """
     if percent_of(name) is None:
         return 0.0, _crowds(made), False
     held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
-    by_chance = _ROOM * _crowds(made) * NormalDist().inv_cdf(held)
-    breaks, falls_behind = _ENDS * limit / max(seconds, limit), math.log1p(RULES.most_backlog(made))
+    by_chance = SEARCH.middle_room * _crowds(made) * NormalDist().inv_cdf(held)
+    breaks, falls_behind = SEARCH.visible_growth * limit / max(seconds, limit), math.log1p(SEARCH.most_backlog(made))
     if breaks <= falls_behind:
         return max(by_chance, breaks), _crowds(made), False
     if broke:
         return max(by_chance, math.log1p(breaks)), _crowds(made), True
-    return max(by_chance, falls_behind), _CROWDS / math.sqrt(made), True
+    return max(by_chance, falls_behind), SEARCH.crowding / math.sqrt(made), True
 
 
 def _likely(logs: _Array) -> tuple[_Array, _Array]:
@@ -301,7 +271,7 @@ def _likely(logs: _Array) -> tuple[_Array, _Array]:
 
 
 def _blurred(likely: _Array, *sds: float) -> _Array:
-    """Returns likelihoods over paces that are off by chance: a row for each deviation. The ends are padded."""
+    """Returns the likelihoods over paces, blurred by a normal distribution of each deviation. The ends are padded."""
     reach = math.ceil(4 * max(sds) / _STEP)
     padded = np.pad(likely, [(0, 0)] * (likely.ndim - 1) + [(reach, reach)], mode="edge")
     size = -(-padded.shape[-1] // 64) * 64  # a product of small numbers, for speed
@@ -317,42 +287,7 @@ def _logs(grid: Grid) -> _Array:
     return math.log(start) + np.arange(low * math.log(2), high * math.log(2), _STEP)
 
 
-# --- capacity
-
-CONFIDENCE = 0.9
-SURE = 0.01
-"""A start-up's search ends early if the deviation of its log capacity is below this."""
-AT_CAPACITY = 4
-"""Once the capacity is roughly known, one load in four is made at it, for the figures there."""
-MOST_ROOM = 0.15
-"""In log rate. A load far above the capacity takes long to end, because waiting requests must be served."""
-ROUGH = 0.15
-"""Loads are long once the log capacity's deviation is below this."""
-LEAST_LOADS = 4
-"""Fewer loads say little about a start-up."""
-FEW_BROKEN = 3
-"""After so many loads in a row that break by a little, the rate is halved."""
-NONE_BELOW = 1 / 8
-"""No rate meets the limits if two loads at this part of the first rate, or less, break them."""
-FIRST = 0.8
-"""The first rate, as a share of the closed loop's: users who come by chance need some room."""
-CLIMB = 1.35
-"""If the first rate meets the limits, the second is this much higher. Then it doubles until a limit breaks."""
-GENERATOR_NEAR = 0.88
-"""If the generator failed at a rate within this factor above a good one, it can go no higher."""
-LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 1.0, 10, 3, 8
-"""A long load: least seconds, multiple of the slowest limit, and requests beyond a limit; and a search's least
-loads."""
-ROUGH_LOAD = 0.7
-"""Length of a load before the capacity is roughly known, as a share of a long load's."""
-WARMUP_S, LATENCIES_A_WARMUP, LONGEST_WARMUP = 0.3, 4, 0.3
-FITS = 0.6
-"""A load may be this much shorter than wanted, to fit into the time that is left."""
-
-MOST_MORE = 1.5
-"""Most variance of a start-up's own loads, as a factor of the posterior's: few loads say nothing by themselves."""
-_DEVIATIONS_90 = 2.0
-"""A normal distribution has 1.64. With 2.0, 89 to 100 % of simulated searches are right, but not for heavy tails."""
+# --- The search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,22 +313,24 @@ class NextLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
+    """A capacity, in log rate."""
+
     mean: float
     sd: float
-    """Uncertainty that the loads leave."""
+    """Standard error of `mean` by the loads alone."""
     boots: Mapping[int, float]
-    """Each start-up's, as all loads show it; their mean is `mean`."""
+    """Each start-up's capacity, as all loads show it; their mean is `mean`."""
     broken: str
     """The limit that breaks first; empty if none has broken."""
 
     def margin(self, stabilised: Iterable[str]) -> float:
-        """Returns half of the interval at `CONFIDENCE`, including the spread between start-ups."""
+        """Returns half of the interval at `Rules.confidence`, including the spread between start-ups."""
         df = RULES.boot_prior_df + len(self.boots) - 1
         squares = math.fsum((value - self.mean) ** 2 for value in self.boots.values())
         usual = usual_sd(RULES.boot_sd, stabilised) ** 2
         between = moderated(squares, len(self.boots) - 1, usual=usual, weight=RULES.boot_prior_df)
-        of_boots = standard_errors((1 - CONFIDENCE) / 2, df) * math.sqrt(between / len(self.boots))
-        return math.hypot(_DEVIATIONS_90 * self.sd, of_boots)
+        of_boots = standard_errors(RULES.bound_error, df) * math.sqrt(between / len(self.boots))
+        return math.hypot(SEARCH.deviations * self.sd, of_boots)
 
 
 def next_load(
@@ -403,21 +340,21 @@ def next_load(
     told = _told(seen)
     if (ended := _ended(search, seen)) is not None:
         return ended
-    rate, rough = search.start * FIRST, True
+    rate, rough = search.start * SEARCH.first, True
     if told:
         known = posterior_of(told, _broken(search, told), start=search.start, boot=boot)
         own = sum(load.boot == boot for load in told)
-        if known.sd <= SURE and own >= LEAST_LOADS:
+        if known.sd <= SEARCH.sure_sd and own >= SEARCH.least_loads:
             return None
-        rough = known.sd > ROUGH
+        rough = known.sd > SEARCH.rough_sd
         rate = math.exp(known.median)
-        if rough or own % AT_CAPACITY:
+        if rough or own % SEARCH.at_capacity:
             rate = _as_likely_as_not(search, told, known, _load(search, rate, rough=rough), boot)
     load = _load(search, _within_reach(rate, seen, told), rough=rough)
     took_s = load.warmup_s + load.seconds
     if took_s <= left_s or not seen:
         return load
-    if took_s * FITS > left_s:
+    if took_s * SEARCH.fits > left_s:
         return None
     return NextLoad(rate=load.rate, warmup_s=load.warmup_s, seconds=left_s - load.warmup_s)
 
@@ -433,8 +370,8 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
     has_broken = any(not load.holds for load in told)
     variances = []
     for one in known.values():  # these loads alone; together with the other start-ups they show more
-        own = 1 / max(one.sd, 1e-6) ** 2 - 1 / BOOT_SD**2
-        variances.append(min(1 / own if own > 0 else math.inf, MOST_MORE * one.sd**2))
+        own = 1 / max(one.sd, 1e-6) ** 2 - 1 / SEARCH.boot_sd**2
+        variances.append(min(1 / own if own > 0 else math.inf, SEARCH.most_variance * one.sd**2))
     return Estimate(
         mean=fmean(one.median for one in known.values()),
         sd=math.sqrt(fmean(variances) / len(known)),
@@ -451,10 +388,10 @@ def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:
 def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
     told, held = _told(seen), _highest_held(seen)
     if held is None:
-        low = [load for load in told if not load.holds and load.rate <= search.start * NONE_BELOW]
+        low = [load for load in told if not load.holds and load.rate <= search.start * SEARCH.none_below]
         return CapacityEnd.NO_RATE if len(low) > 1 else None
     broken = any(not load.holds for load in told)
-    if not broken and sum(rate <= held / GENERATOR_NEAR for rate in _too_high_to_make(seen)) > 1:
+    if not broken and sum(rate <= held / SEARCH.generator_near for rate in _too_high_to_make(seen)) > 1:
         return CapacityEnd.GENERATOR
     return None
 
@@ -474,7 +411,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
-        + min(room_of(name, limit, made, load.seconds)[0], MOST_ROOM)
+        + min(room_of(name, limit, made, load.seconds)[0], SEARCH.most_room)
         for name, limit in broken.items()
     ]
     return math.exp(min(logs))
@@ -488,13 +425,13 @@ def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTri
     """
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
-        rate = held * (CLIMB if len(told) == 1 else 2)
+        rate = held * (SEARCH.climb if len(told) == 1 else 2)
     elif held is not None:
         rate = min(rate, 2 * held)
     elif told:
         lowest = min(told, key=lambda load: load.rate)
         far = any(2 * count > lowest.made for count in lowest.beyond.values())
-        rate = min(rate, lowest.rate * (1 / 2 if len(told) > (1 if far else FEW_BROKEN) else FIRST))
+        rate = min(rate, lowest.rate * (1 / 2 if len(told) > (1 if far else SEARCH.few_broken) else SEARCH.first))
     if limited := _too_high_to_make(seen):
         low = min(limited)
         rate = min(rate, low / 2 if held is None else math.sqrt(held * low) if held < low else low)
@@ -503,9 +440,10 @@ def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTri
 
 def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
     least = min(share_allowed(name, limit) for name, limit in search.limits.items() if name != "max_error_rate")
-    long_s = max(LEAST_LOAD_S, LATENCIES_A_LOAD * search.slowest_s, EXPECTED_BEYOND / least / rate)
-    seconds = min(long_s, search.total_s / LOADS_A_SEARCH) * (ROUGH_LOAD if rough else 1.0)
-    warmup_s = min(max(WARMUP_S, 0.0 if rough else LATENCIES_A_WARMUP * search.slowest_s), LONGEST_WARMUP * seconds)
+    long_s = max(SEARCH.least_load_s, SEARCH.latencies_a_load * search.slowest_s, SEARCH.beyond_a_load / least / rate)
+    seconds = min(long_s, search.total_s / SEARCH.loads_a_search) * (SEARCH.rough_load if rough else 1.0)
+    warmup_s = SEARCH.warmup_s if rough else max(SEARCH.warmup_s, SEARCH.latencies_a_warmup * search.slowest_s)
+    warmup_s = min(warmup_s, SEARCH.longest_warmup * seconds)
     return NextLoad(rate=rate, warmup_s=warmup_s, seconds=max(seconds, 1 / rate))
 
 

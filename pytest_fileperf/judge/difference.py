@@ -169,7 +169,7 @@ def judged(
         change=as_share(metric.worse_sign * shown.worse),
         low=low,
         high=high,
-        confidence=1 - 2 * RULES.bound_error,
+        confidence=RULES.confidence,
         detectable=seen if is_told else None,
     )
     return found.with_outcome(outcome or Outcome.INCONCLUSIVE, reason)
@@ -197,7 +197,7 @@ def compare_counts(
     more, error = new - old, math.sqrt(old_variance + new_variance)
     margin = standard_errors(RULES.bound_error, math.inf) * error
     change, low, high = ((value / old if old else None) for value in (more, more - margin, more + margin))
-    interval: dict[str, Any] = {"low": low, "high": high, "confidence": 1 - 2 * RULES.bound_error}
+    interval: dict[str, Any] = {"low": low, "high": high, "confidence": RULES.confidence}
     found = compared(base=old, now=new, change=change, **interval)
     limit = max(RULES.least_counted, found.tolerance * old, found.floor)
     if abs(more) - margin > limit and abs(more) > RULES.counted_errors * error:

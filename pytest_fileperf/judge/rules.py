@@ -145,20 +145,6 @@ class Rules:
     """Between stalls, chance makes more requests slow than usual: at most 1 and this many deviations of a Poisson
     number."""
 
-    # --- searches for a capacity (`capacity`)
-
-    backlog_share: float = 0.13
-    """A load falls behind if its backlog grows by more than this share of its requests. Smaller growth breaks the limit
-    itself: a load of seven times the limit (`capacity.ROUGH_LOAD`) shows 12 %, as `capacity._ENDS` says."""
-    backlog_deviations: float = 2.0
-    """The backlog must also grow by more than this many times √requests. At 80 % of the capacity, fewer than 1 in 100
-    simulated loads grows so much (M/M/1, 14 requests). At 140 %, half of the loads with 28 requests do (M/D/1)."""
-    backlog_errors: float = 3.5
-    """Latencies must also grow by more than this many standard errors, because slow requests need not be in a queue.
-    With 14 long latencies that differ by chance (exponential), fewer than 1 in 100 simulated loads does so."""
-    backlog_requests: int = 10
-    """Fewer requests do not show how much their latencies differ."""
-
     # --- groups of variants (`groups`)
 
     ranking_alpha: float = 0.05
@@ -171,15 +157,14 @@ class Rules:
     latencies_a_round: float = 4.0
     """A round shorter than this many mean latencies is not one of many alike."""
 
+    @property
+    def confidence(self) -> float:
+        """Of the shown intervals."""
+        return 1 - 2 * self.bound_error
+
     def most_told(self, tolerance: float) -> float:
         """Returns the greatest worsening, as a share, that is worth reporting."""
         return max(self.nothing_told, 2 * tolerance)
-
-    def most_backlog(self, requests: int) -> float:
-        """Returns how much a backlog grows by chance at most, as a share of the load's requests; infinite for few."""
-        if requests < self.backlog_requests:
-            return math.inf
-        return max(self.backlog_share, self.backlog_deviations / math.sqrt(requests))
 
     def most_by_chance(self, share: float, requests: float) -> float:
         """Returns how many of a stretch's requests are slow by chance at most, if this share usually is."""
@@ -189,6 +174,123 @@ class Rules:
 
 RULES = Rules()
 """The constants that the judge uses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRules:
+    """The constants of a search for a capacity (`capacity`). Deviations are of log rates."""
+
+    # --- one load
+
+    backlog_share: float = 0.13
+    """A load falls behind if its backlog grows by more than this share of its requests. Smaller growth breaks the limit
+    itself: a load of seven times the limit (`rough_load`) shows 12 %, as `visible_growth` says."""
+    backlog_deviations: float = 2.0
+    """The backlog must also grow by more than this many times √requests. At 80 % of the capacity, fewer than 1 in 100
+    simulated loads grows so much (M/M/1, 14 requests). At 140 %, half of the loads with 28 requests do (M/D/1)."""
+    backlog_errors: float = 3.5
+    """Latencies must also grow by more than this many standard errors, because slow requests need not be in a queue.
+    With 14 long latencies that differ by chance (exponential), fewer than 1 in 100 simulated loads does so."""
+    backlog_requests: int = 10
+    """Fewer requests do not show how much their latencies differ."""
+
+    # --- how likely each capacity is
+
+    odd_loads: float = 0.01
+    """Share of loads that say nothing about the rate, for whatever reason. In them any count is equally likely."""
+    expected: float = -0.15
+    """The expected capacity lies so far above the closed loop's rate, in log rate. A negative number means below it."""
+    expected_sd: float = 0.5
+    elsewhere: float = 0.02
+    """How likely a rate far from the expected one is, beside the likeliest rate."""
+    boot_sd: float = 0.04
+    """Spread of start-ups: more than between stabilised ones, because minutes lie between."""
+    apart: float = 0.01
+    """Share of start-ups that have nothing in common with the others."""
+    slopes: tuple[tuple[float, float], ...] = (
+        (5.0, 0.05),
+        (16.0, 0.2),
+        (28.0, 1.0),
+        (48.0, 1.0),
+        (84.0, 1.0),
+        (150.0, 1.0),
+        (300.0, 1.0),
+    )
+    """Slopes, each with its weight before any load. With a low slope, latency grows long before the capacity. With a
+    high one, a server falls behind all at once; M/D/1 has about 28. If low slopes were as likely as others, two unlucky
+    loads would send a search to half of the capacity. Coming back would take most of a start-up's loads."""
+    together: tuple[tuple[float, float], ...] = ((0.001, 0.0), (0.008, 0.0), (0.04, 0.0), (0.008, 0.12))
+    """Correlations of two requests in a load, from nearly none to a queue that gets long once in a load. Each has the
+    share of loads in which the machine stood still for a moment. Downloads by aiofiles broke a p99 of 100 ms in one of
+    seven loads, far below the capacity."""
+    longest_stall: float = 0.2
+    """Share of a load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
+    pace_sds: tuple[float, ...] = (0.01, 0.02, 0.04, 0.08, 0.15)
+    """From a machine that does nothing else to a machine on which the pace differs by 15 %."""
+    crowding: float = 1.2
+    """The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number
+    in total fits M/D/1."""
+    most_crowding: float = 0.1
+    """Loads with few requests vary by less, because only some of their requests meet a queue."""
+    middle_room: float = 1.2
+    """Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits
+    searches of M/D/1 with limits of 10 and 20 times a request's duration."""
+    visible_growth: float = 0.85
+    """A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 × limit / length,
+    a load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
+    most_variance: float = 1.5
+    """Most variance of a start-up's own loads, as a factor of the posterior's: few loads say nothing by themselves."""
+    deviations: float = 2.0
+    """Half of the interval. A normal distribution has 1.64. With 2.0, 89 to 100 % of simulated searches are right, but
+    not for heavy tails."""
+
+    # --- the next load
+
+    first: float = 0.8
+    """The first rate, as a share of the closed loop's: users who come by chance need some room."""
+    climb: float = 1.35
+    """If the first rate meets the limits, the second is this much higher. Then it doubles until a limit breaks."""
+    few_broken: int = 3
+    """After so many loads in a row that break by a little, the rate is halved."""
+    none_below: float = 1 / 8
+    """No rate meets the limits if two loads at this part of the first rate, or less, break them."""
+    generator_near: float = 0.88
+    """If the generator failed at a rate within this factor above a good one, it can go no higher."""
+    most_room: float = 0.15
+    """In log rate. A load far above the capacity takes long to end, because waiting requests must be served."""
+    at_capacity: int = 4
+    """Once the capacity is roughly known, one load in four is made at it, for the figures there."""
+    rough_sd: float = 0.15
+    """Loads are long once the capacity's deviation is at most this."""
+    sure_sd: float = 0.01
+    """A start-up's search ends early if the capacity's deviation is at most this."""
+    least_loads: int = 4
+    """Fewer loads say little about a start-up."""
+    least_load_s: float = 1.0
+    latencies_a_load: int = 10
+    """Least length of a long load, as a multiple of the slowest limit."""
+    beyond_a_load: int = 3
+    """Requests of a long load that may be beyond a limit at the capacity."""
+    loads_a_search: int = 8
+    """Loads are so short that a search has as many."""
+    rough_load: float = 0.7
+    """Length of a load before the capacity is roughly known, as a share of a long load's."""
+    fits: float = 0.6
+    """A load may be shorter than wanted by this factor, to fit into the time that is left."""
+    warmup_s: float = 0.3
+    latencies_a_warmup: int = 4
+    """Least length of a long load's warm-up, as a multiple of the slowest limit."""
+    longest_warmup: float = 0.3
+    """As a share of the load."""
+
+    def most_backlog(self, requests: int) -> float:
+        """Returns how much a backlog grows by chance at most, as a share of the load's requests; infinite for few."""
+        if requests < self.backlog_requests:
+            return math.inf
+        return max(self.backlog_share, self.backlog_deviations / math.sqrt(requests))
+
+
+SEARCH = SearchRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_fileperf.drive.run import Run
-from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load, tried_of
+from pytest_fileperf.judge.capacity import Estimate, NextLoad, Search, estimate, next_load, tried_of
 from pytest_fileperf.judge.evidence import BootEvidence
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
@@ -106,7 +107,7 @@ class RateSearch:
         stabilised = frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
         rate, margin = math.exp(found.mean), math.exp(found.margin(stabilised))
         low, high = rate / margin, rate * margin
-        return made(rate=rate, low=low, high=high, confidence=CONFIDENCE, limit=self._knee(rate))
+        return made(rate=rate, low=low, high=high, confidence=RULES.confidence, limit=self._knee(rate))
 
     def recording(self) -> Recording:
         """Returns the loads at the capacity, or the nearest to it, with each start-up's capacity."""
