@@ -46,13 +46,11 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
 
-# --- One test's baseline: figures with their code, packages and time. `baseline` keeps the files
+# --- One test's baseline: figures with their code, packages and time
 
 _BUSY = ("server", "generator", "host")
 FLAT = ("busy", "commit", "conditions", "loaded", "loaded_files", "packages", "precision")
-"""These have one line each in a file."""
-PRECISION_DIGITS = 2
-"""Significant digits of a standard error."""
+"""Keys of an entry whose objects have one line each in a file."""
 _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.PER_SECOND: ("", 1.0),
     Unit.SECONDS: (" ms", 1e3),
@@ -61,7 +59,7 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.SHARE: (" %", 100.0),
     Unit.COUNT: ("", 1.0),
 }
-"""How a summary shows a unit: always the same way, so that two values compare at a glance."""
+"""A unit's suffix in a summary, and its factor: always the same, so that two values compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -71,13 +69,13 @@ class Entry:
     """Work, server and load as JSON values. Figures compare only if their identities are equal."""
     evidence: Evidence
     captured: str
-    """When, in ISO 8601 with its offset."""
+    """The time when it was stored, in ISO 8601 with its offset."""
     tree: str | None = None
     """Git's hash of the source's tree, without the baselines' directory; None if unknown."""
     commit: Mapping[str, object] | None = None
     """The code's facts from version control."""
     reason: str | None = None
-    """Why it was stored, on one line, if the user gave a reason."""
+    """The user's reason to store it, on one line."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of all installed packages, by name."""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +95,7 @@ class Entry:
 
     @property
     def captured_at(self) -> datetime:
-        """When it was captured, with its offset; the beginning of time if the text cannot be read."""
+        """The time in `captured`; the beginning of time if the text cannot be read."""
         try:
             at = datetime.fromisoformat(self.captured)
         except ValueError:
@@ -105,14 +103,11 @@ class Entry:
         return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
-    """Returns a file's entry. Raises ValueError that names the first wrong place.
-
-    An empty salt means an earlier schema.
-    """
+def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
+    """Raises ValueError that names the first wrong place. An empty salt means an earlier schema."""
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
-    conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
-    files = stored.get("loaded_files")
+    conditions, loaded, files = stored.get("conditions"), stored.get("loaded"), stored.get("loaded_files")
+    identity = stored["identity"].mapping()
     return Entry(
         evidence=Evidence.from_json(stored["evidence"]),
         captured=stored["captured"].text(),
@@ -151,8 +146,8 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
         "commit": None if entry.commit is None else dict(entry.commit),
         "reason": entry.reason,
         "summary": _summary(entry.evidence, summary_of),
-        "precision": {name: significant(error, PRECISION_DIGITS) for name, error in sorted(entry.precision.items())},
-        "busy": None if busy is None else {name: significant(getattr(busy, name), PRECISION_DIGITS) for name in _BUSY},
+        "precision": {name: significant(error, 2) for name, error in sorted(entry.precision.items())},
+        "busy": None if busy is None else {name: significant(getattr(busy, name), 2) for name in _BUSY},
         "packages": dict(sorted(entry.packages.items())),
         **({"conditions": dict(sorted(entry.conditions.items()))} if entry.conditions else {}),
         **({} if entry.loaded is None else {"loaded": dict(sorted(entry.loaded.items()))}),
@@ -163,7 +158,7 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, str]:
-    """Returns each directory's names as one text, to save space. A character that no name has joins them."""
+    """Returns each directory's file names as one text, to save space. `/` joins them, because no name contains it."""
     found: dict[str, list[str]] = {}
     for directory, _, name in sorted(path.rpartition("/") for path in paths):
         found.setdefault(directory, []).append(name)
@@ -189,10 +184,10 @@ def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None
 
 
 def laid_out(value: object, indent: str = "") -> str:
-    """Returns the value as JSON text, with keys in their order. Raises ValueError for numbers that JSON lacks.
+    """Returns the value as JSON text, with keys in their order. Raises ValueError for infinity and NaN.
 
     An object has a line per key. Objects under a key in `FLAT`, objects in a list, and lists of plain values take one
-    line each. Laying out a file's content again gives an equal text. Lines after the first begin with `indent`.
+    line each. Lines after the first begin with `indent`.
     """
     if isinstance(value, Mapping) and value:
         items = [
@@ -259,7 +254,7 @@ class LongFile(Mapping[str, object]):
         return start >= 0 and self._find(key, start + 1) >= 0
 
     def with_entry(self, key: str, entry: object) -> bytes:
-        """Returns the file with the entry, which replaces an old one or goes to its place in the order."""
+        """Returns the file's bytes with this entry, which replaces an old one or goes to its place in the order."""
         new = b"  %b: %b" % (_long_line(key), laid_out(entry, "  ").encode("utf-8", "backslashreplace"))
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
@@ -296,7 +291,6 @@ def _long_line(key: str) -> bytes:
 # short list can still be found, but not a random token. Salts differ between files, so nothing can be computed for many
 # files at once.
 
-SALT = re.compile(r"[0-9a-f]{32}")
 _SEALED = "scrypt:"
 _DIGEST = re.compile(rf"(?:{_SEALED}[0-9a-f]{{16}}|{PLAIN}[0-9a-f]{{64}})")
 
@@ -306,7 +300,7 @@ def new_salt() -> str:
 
 
 def sealed(value: object, salt: str) -> object:
-    """Returns the JSON value with slow digests in place of plain ones."""
+    """Replaces plain digests in the JSON value by slow ones."""
     if isinstance(value, Mapping):
         return {key: sealed(item, salt) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -321,7 +315,7 @@ def slow_digest(plain: str, salt: str) -> str:
 
 
 def is_digest(value: object) -> bool:
-    """Returns whether a JSON value is a digest, or a list of digests."""
+    """Returns whether a JSON value is a digest or a list of digests."""
     if isinstance(value, list):
         return bool(value) and all(map(is_digest, value))
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
@@ -362,14 +356,10 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
 # --- baseline
 
 SCHEMA = 3
-_DIGESTS_SINCE = 3
-"""From this schema on, files contain no values of requests."""
 _LOCAL = ".local"
 """Data of this machine alone, below the baselines' directory. Git ignores it."""
 _LOCK_S = 30.0
 """Storing takes milliseconds. If a process keeps the lock for longer, it is stopped, or its disk hangs."""
-_LONGEST_NAME = 200
-"""Bytes of a file's name: file systems allow 255."""
 _LONG = 4 << 20
 """Bytes of a file that takes long to read as a whole. From a longer file only the wanted entry is read."""
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
@@ -384,14 +374,14 @@ class BaselineStore:
     directory: Path
 
     def path_of(self, module: str, environment: Environment) -> Path:
-        """Returns the file of a test module's baselines. `module` is the module's path with `/`."""
+        """Returns the file with the baselines of a test module, whose path has `/`."""
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Entry | None:
-        """Returns the entry for this environment, else another environment's.
+        """Returns the entry for this environment, else the best one of other environments.
 
-        Among others, entries with a tree come first, because their code can be measured here. Next come the fewest
-        differences, then the newest entry.
+        An entry with a tree is better, because its code can be measured here. Next count the number of differences
+        between the environments, and the entry's age.
         """
         own = self.path_of(module, environment)
         others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
@@ -400,7 +390,12 @@ class BaselineStore:
             stored = _read(path)
             if stored is None or key not in stored.tests:
                 continue
-            entry = _entry(path, key, stored, environment.differences(stored.environment))
+            if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
+                raise _twice(path, key)
+            with _reading(path):
+                placed = Placed(stored.tests[key], f"tests[{key!r}]")
+                differing = environment.differences(stored.environment)
+                entry = _entry_from_json(placed, salt=stored.salt, differences=differing)
             if not entry.differences:
                 return entry
             found.append(entry)
@@ -410,9 +405,9 @@ class BaselineStore:
     def write(
         self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()
     ) -> Path:
-        """Stores the entry, leaves the module's other entries unchanged, and returns the file.
+        """Stores the entry, with a summary of these metrics, and returns the file.
 
-        `summary_of` names the metrics in the entry's summary. Also raises BaselineError if the file cannot be written.
+        Also raises BaselineError if the file cannot be written.
         """
         path = self.path_of(module, environment)
         with self._locked():
@@ -429,13 +424,13 @@ class BaselineStore:
         return path
 
     def salt_of(self, module: str, environment: Environment) -> str:
-        """Returns the salt of the module's file for this environment, else of any environment, else a new one."""
+        """Returns the salt in the module's file for this environment, else for any environment, else a new salt."""
         others = sorted(self.directory.glob(f"{_PROFILES}/{escape(_file_name(module))}"))
         files = filter(None, map(_read, (self.path_of(module, environment), *others)))
         return next((stored.salt for stored in files if stored.salt), None) or new_salt()
 
     def keys(self) -> Mapping[str, int]:
-        """Returns all entries' keys, each with the number of machine profiles that have it."""
+        """Returns each entry's key with the number of machine profiles that have it."""
         found: Counter[str] = Counter()
         for path, stored in self._files().items():
             with _reading(path):
@@ -507,29 +502,27 @@ class _Stored:
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
-    """Returns the stored tests. If the file has an earlier schema, digests replace the identities' readable values."""
+    """Returns the file's entries. If it has an earlier schema, digests replace the identities' readable values."""
     with _reading(path):
         made = dict(stored.tests)
         for key, entry in made.items() if not stored.salt else ():
-            if isinstance(entry, dict) and isinstance(
-                identity := entry.get("identity"), dict
-            ):  # else reading reports it
+            identity = entry.get("identity") if isinstance(entry, dict) else None
+            if isinstance(entry, dict) and isinstance(identity, dict):  # else reading the entry reports it
                 made[key] = {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
     return made
 
 
 def _file_name(module: str) -> str:
-    """Returns the module's path; for a long one, a digest and the path's end."""
+    """Returns the module's path with `__` for `/`; for a long path, a digest and its end."""
     name = module.replace("\\", "/").replace("/", "__") + ".json"
-    if len(name.encode(errors="surrogateescape")) <= _LONGEST_NAME:
+    encoded = name.encode(errors="surrogateescape")
+    if len(encoded) <= 200:  # file systems allow 255 bytes
         return name
-    whole = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
-    end = name.encode(errors="surrogateescape")[-_LONGEST_NAME + 20 :].decode(errors="ignore")
-    return f"{whole}__{end}"
+    return f"{hashlib.sha256(encoded).hexdigest()[:16]}__{encoded[-180:].decode(errors='ignore')}"
 
 
 def _read(path: Path) -> _Stored | None:
-    """Returns the file's content, whose entries stay JSON. None if there is no file."""
+    """Returns None if there is no file."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read, because it is a pipe. Remove it")
@@ -556,8 +549,8 @@ def _read(path: Path) -> _Stored | None:
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
         environment = Environment.from_json(held["environment"])
-        salt = held["salt"].text() if schema >= _DIGESTS_SINCE else ""
-        if schema >= _DIGESTS_SINCE and not SALT.fullmatch(salt):
+        salt = held["salt"].text() if schema >= 3 else ""
+        if schema >= 3 and not re.fullmatch("[0-9a-f]{32}", salt):
             raise ValueError("salt is not 32 hexadecimal digits")
         entries = held["tests"].mapping() if tests is None else tests
         return _Stored(content=content, environment=environment, tests=entries, salt=salt)
@@ -586,14 +579,6 @@ def _whole(path: Path, data: bytes) -> object:
                 "baselines again with --fileperf-update=all"
             ) from error
         raise _damaged(path, f"not JSON: {error}") from error
-
-
-def _entry(path: Path, key: str, stored: _Stored, differences: Mapping[str, str]) -> Entry:
-    if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
-        raise _twice(path, key)
-    with _reading(path):
-        placed = Placed(stored.tests[key], f"tests[{key!r}]")
-        return entry_from_json(placed, salt=stored.salt, differences=differences)
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
@@ -625,7 +610,7 @@ def _twice(path: Path, key: str) -> BaselineError:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns a ValueError in the block into the error for a damaged file."""
+    """Turns a ValueError in its block into the error for a damaged file."""
     try:
         yield
     except ValueError as error:
@@ -639,7 +624,7 @@ def _damaged(path: Path, reason: str) -> BaselineError:
     )
 
 
-# --- How a run's identity differs from a baseline's, in words; hidden values only "changed"
+# --- How a run's identity differs from a baseline's, in words. A hidden value is only "changed"
 
 _PLACE = re.compile(
     r"work\.(?:(?:mix|requests)\.(?P<part>.+?)\.)?"
@@ -658,10 +643,7 @@ _WORDS: Mapping[str, str] = {
 
 
 def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """Returns the differences by place: `load.rounds was 4, is 8`, `header 'X-Token' changed`.
-
-    A header, a parameter or another part of a request that only one of them has is `new` or `gone`.
-    """
+    """Returns differences by place: `load.rounds was 4, is 8`, `header 'X-Token' changed`, `is new` or `is gone`."""
     return differences(was, now, said=_difference)
 
 
@@ -672,7 +654,7 @@ def _difference(key: str, before: Mapping[str, object], after: Mapping[str, obje
 
 
 def _name_of(key: str) -> str:
-    """Returns `header 'X-Token'` for `work.arguments.headers.X-Token`; other names as they are."""
+    """Returns `header 'X-Token'` for `work.arguments.headers.X-Token`; other keys stay as they are."""
     place = _PLACE.fullmatch(key)
     if place is None or (kind := place["argument"] or place["query"]) not in _WORDS:
         return "the server's command" if key == "server.command" else key
@@ -683,7 +665,7 @@ def _name_of(key: str) -> str:
     return f"{'content' if kind == 'content' else f'{_WORDS[kind]}s'}{of_part}"  # a text, or many values
 
 
-# --- Finds stored baselines without a test, by the tests of a session. Reads and removes no file
+# --- Finds stored baselines without a test, by the tests of a session
 #
 # A baseline is stale
 #     NO_MODULE  if its module is gone,
@@ -692,11 +674,11 @@ def _name_of(key: str) -> str:
 #                second one (`#2`) any more, or none at all.
 #
 # If in doubt, a baseline is kept. A module that was collected in part or with an error shows nothing. Neither does a
-# test that was skipped, failed or not run. The machine profile of an entry does not matter.
+# test that was skipped, failed or not run.
 
 
 class Why(StrEnum):
-    """Reasons why a baseline is stale, in the words of reports."""
+    """Why a baseline is stale, in the words of reports."""
 
     NO_MODULE = "no such file"
     NO_TEST = "no such test"
@@ -714,9 +696,8 @@ def stale_among(
 ) -> dict[str, Why]:
     """Returns the stale baselines among the stored keys, sorted, each with the reason.
 
-    `whole` are the modules whose tests were all collected. `tests` are all collected tests, even deselected ones.
-    `measured` has `#2` and so on for further measurements of a test, and `#upload` for parts of a load. `is_gone`
-    answers whether a module no longer exists.
+    `whole` contains the modules whose tests were all collected, and `tests` all collected tests, even deselected ones.
+    `measured` contains keys, with `#2` and so on for a test's further measurements, and `#upload` for a load's parts.
     """
     found = {}
     for key in sorted(keys):

@@ -1,4 +1,7 @@
-"""A recording's evidence for a comparison, small enough to store: round values and latencies per start-up."""
+"""A recording's evidence for a comparison, small enough to store: round values and latencies per start-up.
+
+`paired`, `ranks` and `gate` judge by it.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,6 @@ from pytest_fileperf.measure.usage import Course, thinned
 #           digit. If sizes vary, the means must also differ by more than chance, and the rounds by more than sizes grow
 #           within a start-up: a list that grows with each request is longer in a faster version.
 
-_SHARE = 0.02
-"""Statuses and sizes may differ by this share."""
-_ERRORS = 4.0
-"""Standard errors beyond chance; rather many, because rounds are not independent."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherAnswers:
@@ -43,14 +41,14 @@ class OtherAnswers:
     of: str = ""
     """The part of the load, or the step; empty for the whole load."""
     sizes: tuple[float, ...] = ()
-    """Bytes of a good answer, old and new."""
+    """Mean bytes of a good answer, old and new."""
     base_statuses: Mapping[int, float]
     """The share of each status among all answers."""
     now_statuses: Mapping[int, float]
 
 
 def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[OtherAnswers, ...]:
-    """Returns one item, or nothing if they do not differ or too little is known."""
+    """Returns one item, or nothing if the answers do not differ or too little is known."""
     (base_sizes, base_statuses), (now_sizes, now_statuses) = map(_answers_of, (base, now))
     sizes = _other_sizes(base_sizes, now_sizes)
     if not _other_statuses(base_statuses, now_statuses):
@@ -61,14 +59,13 @@ def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[Ot
 
 
 def _answers_of(side: Recording | Evidence) -> tuple[Sequence[Sequence[float]], Mapping[int, int]]:
-    """Returns bytes of good answers, as `_sizes_of`, and the count of each status."""
     if isinstance(side, Evidence):
         return [boot.sizes for boot in side.boots if boot.sizes], side.statuses
     return _sizes_of(side), _statuses_of(side)
 
 
 def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
-    """Returns the mean body size of good answers in each round, by start-up."""
+    """Returns the mean bytes of a good answer in each round, by start-up."""
     rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
     by_boot: dict[int, list[float]] = {}
     for round_ in rounds:
@@ -78,7 +75,7 @@ def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
 
 
 def _statuses_of(recording: Recording) -> dict[int, int]:
-    """Returns the number of answers with each status, including failed requests."""
+    """Counts the answers with each status, including failed requests."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
@@ -86,12 +83,11 @@ def _statuses_of(recording: Recording) -> dict[int, int]:
 
 
 def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Returns old and new mean sizes; nothing if they do not differ, or too little is known."""
     base, now = ([size for boot in side for size in boot] for side in sides)
     if not base or not now:
         return ()
     means = fmean(base), fmean(now)
-    apart = abs(means[0] - means[1]) - _SHARE * max(means)
+    apart = abs(means[0] - means[1]) - RULES.answers_share * max(means)
     # Sizes that are constant in both versions may differ by a few bytes; stored ones are rounded.
     if all(max(own) - min(own) <= 1e-4 * max(own) for own in (base, now)):
         return means if apart > 4 else ()
@@ -101,11 +97,11 @@ def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
         return ()
     error = math.sqrt(sum(variance(own) / len(own) for own in (base, now)))
     # If sizes vary, some numbers and dates have other lengths.
-    return means if apart > 64 + _ERRORS * error else ()
+    return means if apart > 64 + RULES.answers_errors * error else ()
 
 
 def _growth(boots: Sequence[Sequence[float]]) -> float:
-    """Returns by how much sizes grow from a start-up's first half to its second, on average."""
+    """Returns how many bytes sizes grow from a start-up's first half to its second, on average."""
     halves = [(boot[: len(boot) // 2], boot[len(boot) // 2 :]) for boot in boots if len(boot) > 1]
     return abs(fmean(fmean(late) - fmean(early) for early, late in halves)) if halves else 0.0
 
@@ -118,7 +114,7 @@ def _other_statuses(base: Mapping[int, int], now: Mapping[int, int]) -> bool:
         counts = base.get(status, 0), now.get(status, 0)
         pooled = sum(counts) / sum(made)
         error = math.sqrt(pooled * (1 - pooled) * (1 / made[0] + 1 / made[1]))
-        if abs(counts[0] / made[0] - counts[1] / made[1]) > _SHARE + _ERRORS * error:
+        if abs(counts[0] / made[0] - counts[1] / made[1]) > RULES.answers_share + RULES.answers_errors * error:
             return True
     return False
 
@@ -130,43 +126,40 @@ def _shares(statuses: Mapping[int, int]) -> dict[int, float]:
 
 # --- evidence
 
-STORED_DIGITS = 5
-"""Significant digits of a stored value: finer than any noise here, but diffs stay readable."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootEvidence:
-    """One start-up of the server: the unit that comparisons count."""
+    """One start-up of a server."""
 
     turns: tuple[Mapping[str, float], ...]
-    """Each round's known metrics, by name, in SI units. If versions alternate, turn i of both makes cycle i. Else
-    percentiles are included, if they have their least number of requests."""
+    """Each round's known metrics, by name, in SI units. If versions alternate, turn i of both makes cycle i. Otherwise
+    rounds with enough requests also have percentiles."""
     latency: Histogram
-    """Nanoseconds of all successful requests of the start-up, drain included."""
+    """Of all successful requests, including requests that end after the last round."""
     stretches: tuple[Histogram, ...] = ()
-    """If versions alternate: `latency` by turns, each with the handover before it; the last one with the drain."""
+    """If versions alternate: `latency` by turns, each with the handover before it. The last one has the rest."""
     typical: tuple[Mapping[str, float], ...] = ()
-    """If versions alternate: each turn's rates by its typical pace (`Round.typical_rps`); empty without one."""
+    """If versions alternate: each turn's rates by its typical pace (`Round.typical_rps`), if it has one."""
     runs: Mapping[str, float]
     """Metrics that are known only for a whole load, such as `rss`."""
     variances: Mapping[str, float] = field(default_factory=dict)
     """Variances of the logarithms, for some of `runs`."""
     memory: Course = ()
-    """How its peak memory grew with its requests; missing in older baselines."""
+    """How its peak memory grew with its requests; empty in older baselines."""
     sizes: tuple[float, ...] = ()
-    """Stored: mean body size of good answers in each round; missing in older baselines."""
+    """Mean bytes of a good answer in each round; empty if versions alternate, and in older baselines."""
 
     @property
     def requests(self) -> int:
         return self.latency.count
 
     def rate(self, name: str) -> float | None:
-        """Returns the mean count over all turns, which are equally long; None if no turn has it."""
-        counted = [turn[name] for turn in self.turns if name in turn]
-        return fmean(counted) if counted else None
+        """Returns a metric's mean over all turns, which are equally long; None if no turn has it."""
+        known = [turn[name] for turn in self.turns if name in turn]
+        return fmean(known) if known else None
 
     def after(self, requests: int) -> BootEvidence:
-        """Returns a copy in which the memory (`rss`) is its value after `requests` requests."""
+        """Returns a copy whose memory (`rss`) is its value after this number of requests."""
         served, peaks = zip(*self.memory, strict=True)
         return replace(self, runs={**self.runs, "rss": float(np.interp(requests, served, peaks))})
 
@@ -216,18 +209,16 @@ class Evidence:
     stabilised: tuple[str, ...] = ()
     """The stabilised properties: `hash seed`, `addresses`; before 0.2 also `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
-    """How often each status was answered; missing in older baselines."""
+    """How many answers had each status; empty in older baselines."""
 
     @property
     def requests(self) -> int:
         return sum(boot.requests for boot in self.boots)
 
     def after(self, requests: int) -> Evidence:
-        """Returns a copy in which each start-up's memory (`rss`) is its value after `requests` requests."""
         return replace(self, boots=tuple(boot.after(requests) for boot in self.boots))
 
     def to_json(self) -> dict[str, object]:
-        """Returns JSON values, rounded to `STORED_DIGITS` significant digits."""
         told = {"boots": [boot.to_json() for boot in self.boots], "stabilised": list(self.stabilised)}
         known = {str(status): count for status, count in self.statuses.items()}
         return {**told, "statuses": known} if known else told
@@ -247,11 +238,10 @@ class Evidence:
 
 def evidence_of(recording: Recording) -> Evidence:
     """Returns a recording's evidence. A property counts as stabilised if every start-up has it."""
-    common = [set(boot.stabilised) for boot in recording.boots]
     first = recording.boots[0].stabilised if recording.boots else ()
     return Evidence(
         boots=tuple(_boot_evidence(recording, boot) for boot in recording.boots),
-        stabilised=tuple(name for name in first if all(name in names for names in common)),
+        stabilised=tuple(name for name in first if all(name in boot.stabilised for boot in recording.boots)),
         statuses=_statuses_of(recording),
     )
 
@@ -278,7 +268,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
 
 
 def reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
-    """Returns how many requests all start-ups reached; None if one of them lacks its memory by requests."""
+    """Returns how many requests all start-ups reached; None if any has no `memory`."""
     courses = [boot.memory for boot in boots]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 
@@ -293,7 +283,8 @@ def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
     return values
 
 
-def significant(value: float, digits: int = STORED_DIGITS) -> float:
+def significant(value: float, digits: int = 5) -> float:
+    """Rounds a value to store. Five digits are finer than any noise here, but diffs stay readable."""
     return float(f"{value:.{digits}g}")
 
 
@@ -327,14 +318,12 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
 # On the log scale a change is a ratio, whatever the unit, and relative noise becomes even.
 
 HODGES_LEHMANN_COST = math.pi / 3
-"""Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
-_RANK_ERRORS = 2.0
-"""A percentile's interval ends this many standard errors of its rank away, on both sides."""
+"""The estimate's variance over the mean's for normal values; below 1 as soon as a few values are far off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One version's mean of a metric over its start-ups, in natural logarithms of its SI value."""
+    """A metric of one version, in natural logarithms of its SI value."""
 
     boots: tuple[float, ...]
     """One value per start-up; never empty."""
@@ -389,20 +378,20 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
 
 
 def counts_of(metric: Metric, boots: Iterable[BootEvidence]) -> list[tuple[float, float]]:
-    """Returns the count on each start-up that has one, with its variance."""
+    """Returns the count and its variance for each start-up that has one."""
     known = [boot for boot in boots if metric.name in boot.runs]
     return [(value := boot.runs[metric.name], boot.variances.get(metric.name, 0.0) * value**2) for boot in known]
 
 
 def value_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric's value in its unit; None if no start-up has one."""
+    """Returns the metric's value in its unit, as `compare` sees it; None if no start-up has one."""
     if metric.is_counted:
         return measured_of(metric, evidence)
     return None if (level := level_of(metric, evidence)) is None else level.value
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric over all start-ups as reports show it, if measured."""
+    """Returns the metric over all start-ups as reports show it; None if not measured."""
     if metric.percentile is not None:
         return percentile_of(evidence.boots, metric.percentile)
     found = []
@@ -414,13 +403,13 @@ def measured_of(metric: Metric, evidence: Evidence) -> float | None:
 
 
 def percentile_of(boots: Iterable[BootEvidence], percent: float) -> float | None:
-    """Returns a percentile of all latencies in seconds; None without latencies."""
+    """Returns seconds, from all latencies together; None without latencies."""
     latency = Histogram.merged(boot.latency for boot in boots)
     return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
-    """Returns the median of the means of all pairs, each value paired with itself too.
+    """Returns the median of the means of all pairs. Each value is also paired with itself.
 
     Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611: nearly as
     exact as the mean for normal values. Up to 29 % of values far off hardly move it.
@@ -479,21 +468,21 @@ def quantile_variance(latency: Histogram, percent: float, *, clustering: float =
     many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
     """
     count, share = latency.count, percent / 100
-    half = _RANK_ERRORS * math.sqrt(clustering * count * share * (1 - share))
+    half = 2 * math.sqrt(clustering * count * share * (1 - share))
     low, high = (
         latency.percentile_ns(100 * min(max(rank, 1.0), count) / count)
         for rank in (count * share - half, count * share + half)
     )
-    return (math.log(max(high, 1) / max(low, 1)) / (2 * _RANK_ERRORS)) ** 2
+    return (math.log(max(high, 1) / max(low, 1)) / 4) ** 2
 
 
 def excess_of(
     stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
 ) -> tuple[float, float]:
-    """Returns how much the number of slow requests, beyond a percentile, varies between stretches of time.
+    """Returns how much the number of requests beyond a percentile varies between stretches of time.
 
-    Two sums of squares, for `clustering_of`: the observed one, and the one for requests that are slow independently.
-    `most` limits how many requests of a stretch count as slow, from its number of requests.
+    These are two sums of squares for `clustering_of`: the observed one, and the expected one if requests are slow
+    independently. `most` limits how many requests of a stretch count as slow, from its number of requests.
     """
     if not stretches:
         return 0.0, 0.0
@@ -510,7 +499,7 @@ def excess_of(
 
 
 def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
-    """Returns how many requests beyond a percentile come together, from the excesses of some versions; at least 1.
+    """Returns how many requests beyond a percentile come together, by the results of `excess_of`; at least 1.
 
     This is the design effect of a share in cluster samples. (Woodruff, "Confidence intervals for medians and other
     position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an interval of the share on the percentile.)
@@ -537,12 +526,8 @@ def tail_factor(metric: Metric) -> float:
 # start-up's usual offset plus the uncertainty within it, as the rounds show it. The latter is a lower bound.
 
 
-KNOWN_TO = 0.015
-"""Standard error of the log level of requests/s, and other metrics of rounds, that is good enough for a baseline."""
-
-
 def precision_of(metric: Metric, evidence: Evidence) -> float:
-    """Returns the standard error of the mean's logarithm within this session; infinite without a value."""
+    """Returns the standard error of the metric's logarithm within this session; infinite without a value."""
     level = level_of(metric, evidence)
     if level is None:
         return math.inf
@@ -553,7 +538,7 @@ def precision_of(metric: Metric, evidence: Evidence) -> float:
 def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[str]) -> tuple[float, float]:
     """Returns the variance of a start-up's log value and its degrees of freedom, from one version or both.
 
-    `held` are the stabilised properties of all of these start-ups.
+    `held` contains the stabilised properties that all of these start-ups have.
     """
     boot_sd = usual_sd(RULES.boot_sd, held) * tail_factor(metric)
     within = _within(levels, usual_sd(RULES.round_sd, held))
@@ -591,7 +576,7 @@ class Pair:
 
 
 def sides_of(pairs: Iterable[Pair]) -> tuple[list[BootEvidence], list[BootEvidence]]:
-    """Returns all old start-ups, and all new ones."""
+    """Returns all old start-ups and all new start-ups."""
     both = [(pair.base, pair.now) for pair in pairs]
     return [base for base, _ in both], [now for _, now in both]
 
@@ -601,7 +586,7 @@ def boots_of(pairs: Iterable[Pair]) -> list[BootEvidence]:
 
 
 def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
-    """Returns copies with each start-up's memory (`rss`) after the same number of requests: as many as all reached.
+    """Returns copies with each start-up's memory (`rss`) after as many requests as all of them reached.
 
     A faster start-up answers more requests in its turns, and memory that it keeps per request would count against it.
     """
@@ -615,7 +600,7 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
 def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
     """Returns one version's evidence from a pair.
 
-    `boot` is the loaded start-up. None stands for a part or step, because facts about start-ups belong to whole loads.
+    `boot` is the loaded start-up; None for a part or step, because facts about start-ups belong to whole loads.
     """
     rounds = tuple(rounds)
     runs, variances = ({}, {}) if boot is None else _counted(boot)
@@ -643,7 +628,7 @@ def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
 
 
 def _counted(boot: Boot) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the queries per request, and the uncertainty of their logarithm; nothing if nobody counted."""
+    """Returns the queries per request and their logarithm's variance, by metric; nothing if nobody counted."""
     if boot.queries is None:
         return {}, {}
     mean, uncertain = boot.queries.mean()

@@ -63,7 +63,7 @@ from pytest_fileperf.units import as_share
 
 
 class ErrorBudget:
-    """Divides a session's error among its comparisons, in the order in which they come.
+    """Divides a session's probability of error among its gates, in the order in which they come.
 
     Each gate gets an equal part. The next test uses a REGRESSED gate's part again. So does Holm's procedure, but it
     needs all p values at once. (Tian and Ramdas, "Online control of the familywise error rate", Stat. Methods Med. Res.
@@ -77,15 +77,12 @@ class ErrorBudget:
     def level(self, gates: int, *, of_parts: int = 0) -> float:
         """Returns the probability of error for each gate of the next test.
 
-        The `of_parts` gates of its load's parts add none of their own: all gates divide the share of `gates`.
+        `of_parts` counts the gates of its load's parts. They have no share of their own: all divide that for `gates`.
         """
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Keeps the part of the error that the last test's REGRESSED gates used, for the next test.
-
-        `level` is the probability of error that each of its gates had.
-        """
+        """Notes how many gates of the last test are REGRESSED, and the `level` that each of them had."""
         self._left = level * regressed
 
 
@@ -98,10 +95,10 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """Compares a metric of two sessions, and returns values, change and outcome.
+    """Compares a metric of two sessions.
 
-    `tolerance` is a share of the smaller value. A duration may grow, or a rate shrink, by a factor of 1 + tolerance.
-    `alpha` is this gate's part of the session's error, from `ErrorBudget`. For `sd` see `difference_of`.
+    A duration may grow, or a rate shrink, by a factor of 1 + `tolerance`. `alpha` is this gate's probability of error,
+    from `ErrorBudget`. For `sd` see `difference_of`.
     """
     if metric.is_counted:
         return compare_counts(metric, tolerance, *(counts_of(metric, own.boots) for own in (base, now)))
@@ -147,8 +144,8 @@ def difference_of(
 ) -> Difference:
     """Returns how much worse `now` is than `base`, by their `levels`.
 
-    `sd` is how much unchanged code may deviate between the two, in natural logarithms, known with `df` degrees of
-    freedom.
+    `sd` is the standard deviation between sessions for unchanged code, in natural logarithms, known with `df` degrees
+    of freedom.
     """
     boot, boot_df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
     boots, session = boot * sum(1 / len(level.boots) for level in levels), sd**2
@@ -180,8 +177,8 @@ def why_no_level(metric: Metric, evidence: Evidence, side: str) -> Reason:
 # --- Two separate questions: is the code slower, and is the environment slower?
 #
 # `judge_stored` judges the code by stored figures, if there is nothing better. If the baseline's code was measured
-# alternately, `paired` judges it. The environment is machine, packages and settings. `judge_world` judges it by the
-# baseline's own code: its figures now, compared with its stored ones.
+# alternately, `paired` judges the code. The environment is machine, packages and settings. `judge_world` judges it by
+# the baseline's own code: its figures now, compared with its stored figures.
 
 _GOOD = (Outcome.PASS, Outcome.IMPROVED)
 _UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
@@ -201,12 +198,9 @@ def judge_stored(
 ) -> tuple[MetricComparison, ...]:
     """Compares the code here with stored figures alone, by the tolerance of each gated metric.
 
-    `tolerances` are shares, `alpha` is each gate's probability of error. A saturated generator turns PASS and IMPROVED
-    into INCONCLUSIVE, and its NEW run is not stored.
-
-    `no_code` says why the baseline's code was not measured again, and becomes the reason of undecided figures. A
-    regression's reason has the packages that changed since the baseline, and why it was stored. A `busy` machine makes
-    a regression that it explains INCONCLUSIVE. A machine that was busy for the baseline does so to PASS and IMPROVED.
+    `alpha` is each gate's probability of error. `no_code` says why the baseline's code was not measured again. It
+    becomes the reason of undecided figures. If the machine is `busy`, a regression that this explains is INCONCLUSIVE.
+    If it was busy for the baseline, so are PASS and IMPROVED.
     """
     apart: Reason | None
     if found is None:
@@ -256,9 +250,9 @@ def judge_world(
 ) -> tuple[MetricComparison, ...]:
     """Compares the baseline's own code, as it runs `now`, with its stored figures.
 
-    `packages`, `conditions` and `identity` belong to the code that was measured `now`. Metrics without figures are left
-    out. Returns nothing if the baseline has other work or comes from another machine; another Python alone is allowed.
-    REGRESSED if sessions never differ so much.
+    REGRESSED if sessions never differ so much. `packages`, `conditions` and `identity` belong to the measurement `now`.
+    Metrics without figures are left out. Returns nothing if the baseline has other work or comes from another machine;
+    another Python alone is allowed.
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
@@ -290,7 +284,7 @@ def judge_world(
 
 
 def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
-    """Returns a log ratio in deviations of sessions, less what others on the machine may explain."""
+    """Returns a log ratio in standard deviations of sessions, less the part that a `busy` machine may explain."""
     metric = METRICS[world.metric]
     worse -= busy.explains(metric) if worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
@@ -301,8 +295,8 @@ def unless_environment(
 ) -> tuple[MetricComparison, ...]:
     """Judges code that is no worse by its environment, apart from the effect of a `busy` machine.
 
-    A good outcome becomes INCONCLUSIVE if sessions hardly differ so much. If they never do, the stored figures make it
-    REGRESSED. INCONCLUSIVE also becomes REGRESSED then: if requests take 30 times as long, no time is left to compare.
+    `world` has the results of `judge_world`. A good outcome becomes INCONCLUSIVE if sessions hardly differ so much. If
+    sessions never do, any outcome becomes REGRESSED: requests that take 30 times as long leave no time to compare.
     """
     worlds = {item.metric: item for item in world}
     return tuple(
@@ -342,9 +336,9 @@ def judge_same_code(
 ) -> tuple[MetricComparison, ...]:
     """Returns PASS for each metric: code that equals the baseline's cannot be slower.
 
-    Packages may have changed; their cost belongs to the environment. INCONCLUSIVE if a metric was not measured `now`,
-    if the generator was saturated, or if the baseline has other work. The baseline's figures are shown if machine
-    profile, work and the server's way of starting are the same.
+    Changed packages do not matter, because their cost belongs to the environment. INCONCLUSIVE if a metric was not
+    measured `now`, if the generator was saturated, or if the baseline has other work. The comparisons have the
+    baseline's figures if machine profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
@@ -368,7 +362,7 @@ def judge_same_code(
 
 
 def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
-    """Makes good outcomes INCONCLUSIVE if the generator limited the load, which can then only show a regression."""
+    """Makes PASS and IMPROVED INCONCLUSIVE if the generator limited the load, which can then only show a regression."""
     reason, hidden = Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ()
     return _undecided(comparisons, reason, hidden, lambda item: _is_of_load(item) and not _is_counted(item))
 
@@ -382,7 +376,7 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
 def unless_left(
     comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Makes outcomes INCONCLUSIVE if a version leaves work behind its answers, because time saved so is not a gain.
+    """Makes outcomes INCONCLUSIVE if a version goes on working after its answers: time saved so is not a gain.
 
     Nor is code slower that does all of its work, if the old version left some behind. Memory is judged as it is.
     """
@@ -423,11 +417,11 @@ def unless_base_failed(
 def unless_unsteady(
     comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
 ) -> tuple[MetricComparison, ...]:
-    """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if versions alternate on it.
+    """Makes regressions of alternated versions INCONCLUSIVE that a `busy` machine may explain.
 
     Typical moments are chance there. So a worse typical pace is INCONCLUSIVE unless the counts are also worse. So is a
-    regression for which other programs used more of the new version's core. `by_others` is how much longer requests may
-    take for that, as a log ratio.
+    regression if other programs used more of the new version's core. `by_others` is how much longer requests may take
+    because of that, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
@@ -453,13 +447,13 @@ def unless_other_answers(
 
 
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
-    """Makes good outcomes INCONCLUSIVE if both versions ran the same `files`: these may hide a loss."""
+    """Makes PASS and IMPROVED INCONCLUSIVE if both versions ran the same `files`, which may hide a loss."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
     return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else (), lambda _: True)
 
 
 def _is_of_load(comparison: MetricComparison) -> bool:
-    """Returns whether events during a load can change it; a start-up is over before."""
+    """Returns whether events during a load can change the metric. Start-up times are known before."""
     return not METRICS[comparison.metric].of_start
 
 
@@ -473,18 +467,18 @@ def _undecided(
     of: Collection[Outcome],
     also: Callable[[MetricComparison], bool] = _is_of_load,
 ) -> tuple[MetricComparison, ...]:
-    """Makes comparisons INCONCLUSIVE that have one of these outcomes, and for which `also` is true."""
+    """Makes comparisons INCONCLUSIVE that have one of the outcomes `of`, and for which `also` is true."""
     return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
-    """Returns whether a metric is or may be worse than its baseline: storing it could let a slow drift in."""
+    """Returns whether a metric is or may be worse than its baseline. Storing it could hide a slow drift."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
-    """Keeps a regression if its lower bound, less what others may explain, is beyond the tolerance."""
+    """Keeps a regression if its lower bound, less the part that others may explain, is beyond the tolerance."""
     least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
     if not busy.is_busy or least > math.log1p(regression.tolerance):
         return regression
@@ -515,7 +509,6 @@ def _worse(comparison: MetricComparison, change: float | None) -> float:
 
 
 def _other_work(found: Entry, identity: Mapping[str, object]) -> Mapping[str, str]:
-    """Returns how work, server or load differ from the baseline's, by place."""
     # As JSON, so that tuples become lists as in the file.
     now = json.loads(json.dumps(identity))
     same_form = sealed(now, found.salt) if found.salt else now

@@ -329,9 +329,6 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 # --- Looks at a comparison's evidence as it comes in, and decides when it is enough. Pure: the time is an argument
 
-MOST_TIMES, MORE_S = 1.2, 4.0
-"""With too few pairs to decide, a comparison may take this multiple of its limit, and this much more."""
-
 
 class Sequential:
     """The gates of one test, over all looks at them."""
@@ -364,7 +361,7 @@ class Sequential:
         """
         is_counted = all(METRICS[name].is_counted for name in self._tolerances)
         least = 1 if is_counted else RULES.least_pairs
-        if len(pairs) < least and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
+        if len(pairs) < least and elapsed_s + next_s <= RULES.few_pairs_times * self._limit_s + RULES.few_pairs_more_s:
             return None
         last = elapsed_s + next_s > self._limit_s
         at = 1.0 if last else min(elapsed_s / self._limit_s, 0.99)

@@ -41,6 +41,8 @@ class Rules:
     tail_tolerances: float = 2.0
     """PASS of a percentile excludes this many tolerances, and `excluded_more`: 35 % with a tolerance of 15 %. For a
     rate, this would be 8.2 % with 3 %. Then code that is 5 % slower would PASS in 10 to 15 % of simulated tests."""
+    far_worse: float = 10.0
+    """An undecided metric is REGRESSED if its whole interval is worse by more than this many tolerances."""
     nothing_told: float = 0.5
     """If only a worsening beyond this share would have shown, the evidence tells nothing."""
 
@@ -62,6 +64,17 @@ class Rules:
     """Up to this many deviations, a slower environment is a note: 39 % slower. Beyond, unchanged code does not PASS."""
     environment_failed: float = 5.0
     """If the whole interval is beyond this many deviations, the test fails: 71 % slower."""
+
+    known_to: float = 0.015
+    """Standard error of the log level of requests/s, and other metrics of rounds, that is good enough for a
+    baseline."""
+
+    # --- whether two versions give the same answers (`evidence`)
+
+    answers_share: float = 0.02
+    """Statuses and sizes may differ by this share."""
+    answers_errors: float = 4.0
+    """Standard errors beyond chance; rather many, because rounds depend on each other."""
 
     # --- exact counts (`difference`)
 
@@ -107,6 +120,9 @@ class Rules:
     up."""
     least_pairs: int = 3
     """Fewer pairs of start-ups do not show how much start-ups differ."""
+    few_pairs_times: float = 1.2
+    """With fewer pairs, a comparison may take this multiple of its limit, and `few_pairs_more_s` more."""
+    few_pairs_more_s: float = 4.0
     settled_pairs: int = 4
     """With fewer pairs, only a regression ends a comparison that has time for another pair. The first three load a
     version for 1.5 s, too short to show stalls. With 1.4 s, stalls of 30 ms that cost 10 % passed after three in 3

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from typing import Any
 
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
@@ -31,17 +32,17 @@ class ReasonKind(Enum):
     NO_BASELINE_SATURATED = auto()
     SATURATED = auto()
     LOST = auto()
-    """A generator's part of the load is missing."""
+    """A load generator's part of the load is missing."""
     LEFT_WORK = auto()
     """A server was still at work after its last answer."""
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
     MEMORY_COURSE = auto()
-    """A stored baseline's memory without the number of requests before it."""
+    """The baseline's memory is stored without the number of requests before it."""
     OTHER_ROWS = auto()
     """The same work with other rows of its feed."""
     OTHER_ANSWERS = auto()
-    """It is better, but gives other answers."""
+    """The new version is better, but gives other answers."""
     SAME_CODE = auto()
     SAME_FILES = auto()
     """Both versions ran files that Git ignores."""
@@ -50,9 +51,9 @@ class ReasonKind(Enum):
     # The baseline's own code now, compared with its stored figures:
     WORLD = auto()
     WORLD_UNCLEAR = auto()
-    """It may differ, but differences between sessions may explain that."""
+    """Differences between sessions may explain the change."""
     ENVIRONMENT = auto()
-    """It is so much worse that no difference between sessions explains it."""
+    """It is so much worse that differences between sessions do not explain it."""
     ABSENT = auto()
     """One version lacks the measured endpoint or figure."""
     NO_APP = auto()
@@ -99,26 +100,26 @@ class ReasonKind(Enum):
 
 
 class NoiseOf(Enum):
-    """Where most of the noise comes from."""
+    """The source of most of the noise."""
 
     BOOTS = auto()
-    """This session's measurements, or the baseline's: more of them help."""
+    """Start-ups in this session, or the baseline's: more of them help."""
     SESSIONS = auto()
-    """The machine differs between sessions: measuring more in one session does not help."""
+    """Differences between sessions: more start-ups in one session do not help."""
     TURNS = auto()
-    """Both versions were measured alternately: more time helps."""
+    """Turns of two versions that were measured alternately: more time helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """The reason of an outcome: its kind, and the facts for this kind. Other fields keep their defaults."""
+    """The reason for an outcome: its kind, and facts for this kind. Other fields keep their defaults."""
 
     kind: ReasonKind
     metric: str = ""
     side: str = ""
     """`base` or `now`, or the title of another version."""
     count: int = 0
-    """How many requests or pairs there were; `needed` is how many it takes, `total` how many requests were made."""
+    """The number of requests or pairs. `needed` is the least number that decides, `total` all requests."""
     needed: int = 0
     total: int = 0
     share: float = 0.0
@@ -126,20 +127,20 @@ class Reason:
     tolerance: float = 0.0
     """The tolerance with which this noise would PASS."""
     ratio: float = 0.0
-    """The baseline's own code now, over its stored figures."""
+    """The figure of the baseline's own code now, over its stored figure."""
     seconds: float = 0.0
-    """Least duration of a comparison with as much as is needed; 0 if unknown."""
+    """The least duration of a comparison with `needed` requests or pairs; 0 if unknown."""
     budgeted: bool = False
-    """Whether the session's time ended it, not the test's."""
+    """Whether the session's time ended the comparison, not the test's."""
     noise_of: NoiseOf = NoiseOf.BOOTS
     together: float = 0.0
     """How many slow requests come together."""
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """The percentiles before and after a jump of the latency, each with its seconds."""
     differences: tuple[str, ...] = ()
-    """`cores was 2, is 4`, one per difference from the baseline except packages; or the answer of a lacking version."""
+    """`cores was 2, is 4`: one per difference from the baseline, without packages. Also wrong answers, or files."""
     packages: tuple[str, ...] = ()
-    """`starlette 1.0 → 1.1`, one for each package that changed since the baseline."""
+    """`starlette 1.0 → 1.1`: one per package that changed since the baseline."""
     busy: Busy | None = None
     """Others' use of the machine."""
     text: str = ""
@@ -147,7 +148,7 @@ class Reason:
     times: tuple[float, ...] = ()
     """How often a request runs the statement in `text`: in the old version, if there is one, and now."""
     place: str = ""
-    """The line of the user's code that runs it, if known."""
+    """The line of the user's code that runs the statement, if known."""
     day: str = ""
     """The day on which a baseline was stored, in ISO 8601."""
 
@@ -163,23 +164,23 @@ class NoteKind(Enum):
     NOT_AS_MADE = auto()
     """Differences from the test's app, because the server imported it."""
     IMPORTS_ANEW = auto()
-    """Why each start-up imports the app."""
+    """Why each start-up imports the app again."""
     ELSEWHERE = auto()
     """Code outside the versions, which both of them run."""
     CHANGED_MEANWHILE = auto()
-    """Files that changed while they were measured, but that no server loaded."""
+    """Files that changed during the measurement, but that no server loaded."""
     # Which code of a stored baseline was measured, or why none was:
     NEVER_CONFIRMED = auto()
     FIGURES_ONLY = auto()
-    """Why it was not measured again, although the user asked for that."""
+    """Why the baseline's code was not measured again, although the user asked for that."""
     FILES_CHANGED = auto()
-    """The same for files of the test, which differ between a session's tests."""
+    """The same, because files changed. They differ between a session's tests."""
     SAME_CODE = auto()
     IN_TURN = auto()
     PACKAGES_HERE = auto()
-    """Why it ran with the packages that are installed here."""
+    """Why the baseline's code ran with the packages that are installed here."""
     PACKAGES = auto()
-    """The packages that changed since it was stored."""
+    """The packages that changed since the baseline was stored."""
     # The new baseline:
     ROUGHLY_KNOWN = auto()
     """The figure is less certain than a baseline's should be."""
@@ -203,10 +204,6 @@ class Note:
         return next(iter(self.texts), "") if self.kind in (NoteKind.FIGURES_ONLY, NoteKind.FILES_CHANGED) else ""
 
 
-_MOST_TOLERATED = 1000.0
-"""As a share: larger ones make no difference, and infinite bounds could not be subtracted."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
     """One metric against its baseline. Changes are shares: 0.05 is 5 % more than the baseline."""
@@ -217,18 +214,18 @@ class MetricComparison:
     tolerance: float
     """The worsening, as a share, that passes: a rate or duration may get worse by a factor of 1 + tolerance."""
     floor: float = 0.0
-    """The worsening in the metric's own unit that passes, if the tolerance comes from it; else 0."""
+    """The worsening in the metric's own unit that passes, if it defines the tolerance; else 0."""
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1. The judge's own estimate compares moments that follow each other."""
+    """now / base - 1; before `as_the_run_shows`, the judge's own estimate."""
     low: float | None = None
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""
     total: tuple[float, float] | None = None
-    """The same interval for all the time, including stalls, if `low` and `high` are for typical moments."""
+    """The same interval for all requests, including stalls, if `low` and `high` are for typical moments."""
     typical: float | None = None
-    """The change of typical moments, if the figures show another."""
+    """The change of typical moments, if `change` lies outside their interval."""
     confidence: float | None = None
     detectable: float | None = None
     """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
@@ -236,13 +233,13 @@ class MetricComparison:
     reason: Reason | None = None
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or another explanation of a regression."""
     pairs: int | None = None
-    """How many pairs of start-ups were compared alternately; None against stored figures."""
+    """How many pairs of start-ups were measured alternately; None against stored figures."""
     log_ratio: float | None = None
-    """Log of now over base, over all pairs, if both versions were measured alternately."""
+    """Logarithm of now over base by all pairs, if both versions were measured alternately."""
     log_error: float | None = None
     """Its standard error."""
     after_requests: int | None = None
-    """For memory: the number of requests of each start-up after which both versions are compared."""
+    """For memory: both versions are compared after so many requests of each start-up."""
     since_release: tuple[str, float, float, float] | None = None
     """The newest tag before this code, the change since then, and its 90 % interval; None if no history knows it."""
 
@@ -250,11 +247,10 @@ class MetricComparison:
     def of(
         cls, metric: Metric, tolerance: float, outcome: Outcome = Outcome.INCONCLUSIVE, **facts: Any
     ) -> MetricComparison:
-        """Applies the tolerance at `base`, the old value. A watched metric becomes WATCHED.
+        """Makes a comparison whose tolerance includes its floor, and whose outcome is WATCHED if it is only watched.
 
-        A floor becomes a share of the old value as measured here: max(15 %, 2 ms / 10 ms) is 20 %. That value has an
-        error, which the difference of both versions also has. If the old value is too low by chance, the loss looks
-        larger, and so does the tolerance. So the difference's own error covers both.
+        A floor becomes a share of the old value `base`: max(15 %, 2 ms / 10 ms) is 20 %. If that value is too low by
+        chance, the loss looks larger, but so does the tolerance. So the error of the difference covers both.
         """
         found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
         if not isinstance(tolerance, Tolerance):
@@ -268,27 +264,17 @@ class MetricComparison:
         share = tolerance.floor / found.base
         if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance)
             share = share / (1 - share) if share < 1 else math.inf
-        share = min(share, _MOST_TOLERATED)
+        share = min(share, 1000.0)  # bounds of an infinite one could not be subtracted
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
-        """Returns a copy with this outcome. WATCHED stays, and gets a reason only if there is no change to show."""
+        """Returns a copy with this outcome. WATCHED stays, and gets the reason only if it has no change to show."""
         if self.outcome is Outcome.WATCHED:
             return self if self.change is not None else replace(self, reason=reason)
         return replace(self, outcome=outcome, reason=reason)
 
     def undecided(self, reason: Reason) -> MetricComparison:
         return self.with_outcome(Outcome.INCONCLUSIVE, reason)
-
-    @property
-    def is_far_worse(self) -> bool:
-        """Whether the whole interval is worse by more than ten times the tolerance. Never if the tolerance is 0."""
-        worst = 10 * self.tolerance
-        if worst <= 0:
-            return False
-        if METRICS[self.metric].worse_sign > 0:
-            return self.low is not None and self.low > worst
-        return self.high is not None and self.high < 1 / (1 + worst) - 1
 
     @property
     def is_beyond(self) -> bool:
@@ -303,16 +289,21 @@ class MetricComparison:
 
 
 def within_budget(comparison: MetricComparison) -> MetricComparison:
-    """Returns a copy whose reason says that the session's time ended the comparison."""
+    """Notes in the reason that the session's time ended the comparison."""
     reason = comparison.reason
     return comparison if reason is None else replace(comparison, reason=replace(reason, budgeted=True))
 
 
 def unless_far_worse(comparison: MetricComparison) -> MetricComparison:
-    """Makes an undecided comparison REGRESSED if its whole interval is far beyond the tolerance."""
-    if comparison.outcome is not Outcome.INCONCLUSIVE or not comparison.is_far_worse:
-        return comparison
-    return comparison.with_outcome(Outcome.REGRESSED, None)
+    """Makes an INCONCLUSIVE comparison REGRESSED if its whole interval is beyond `Rules.far_worse` tolerances."""
+    worst = RULES.far_worse * comparison.tolerance
+    if METRICS[comparison.metric].worse_sign > 0:
+        is_far = comparison.low is not None and comparison.low > worst
+    else:
+        is_far = comparison.high is not None and comparison.high < 1 / (1 + worst) - 1
+    if worst > 0 and is_far and comparison.outcome is Outcome.INCONCLUSIVE:
+        return comparison.with_outcome(Outcome.REGRESSED, None)
+    return comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,11 +326,11 @@ class Verdict:
     against: str = ""
     """The other version, `origin/main (1a2b3c4)`; empty for stored baselines."""
     old_tree: str = ""
-    """The old version's code, if known, as baselines name code: a hash of Git."""
+    """Git's hash of the old version's tree, if known."""
     since: str = ""
     """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty without one."""
     world: tuple[MetricComparison, ...] = ()
-    """The baseline's own code now, compared with its stored figures: the user's code does not cause these changes."""
+    """The baseline's own code now, compared with its stored figures. The environment causes these changes."""
     code_notes: tuple[Note, ...] = ()
     """Whether a stored baseline's code was measured again, whether the code here was stored, and why."""
 
@@ -349,7 +340,7 @@ class Verdict:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of start-ups the comparisons rest on; 0 with stored baselines."""
+        """The number of pairs of start-ups; 0 with stored baselines."""
         return max((comparison.pairs or 0 for comparison in self.comparisons), default=0)
 
     @property
@@ -360,20 +351,20 @@ class Verdict:
         return next((outcome for outcome in order if outcome in found), None)
 
 
-# --- Makes a comparison's figures agree: before, after, the change between them, and the load itself
+# --- Makes a comparison's figures agree with the load's
 #
-# One rule for every report. *Now* is the load's figure, as in its row, its limits and the test's own asserts. *Base* is
-# the old version's figure, measured alternately, or the stored one. The change is between these two. The interval is
-# the judge's for typical moments. If the figures lie beyond it, it is the one for the counts, which include stalls. In
-# that case `typical` keeps the judge's own estimate.
+# `now` is the load's figure, as in its row, its limits and the test's own asserts. `base` is the old version's figure,
+# measured alternately, or the stored one. `change` is between these two. The interval is the judge's for typical
+# moments. If the change lies beyond it, the interval is the one for all requests, which includes stalls. In that case
+# `typical` keeps the judge's own estimate.
 
 
 def as_the_run_shows(
     comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons, in agreement with the figures of the whole run.
+    """Returns the comparisons with the figures of the whole run.
 
-    Figures that are worse by more than the tolerance are neither PASS nor IMPROVED, even if the pairs are. `base` was
+    If these are worse by more than the tolerance, pairs that PASS or are IMPROVED become INCONCLUSIVE. `base` was
     measured alternately with `now`, or is None.
     """
     found = []
@@ -390,7 +381,7 @@ def as_the_run_shows(
 
 
 def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
-    """Returns the statement that a request runs most often, or gained most runs since the old version."""
+    """Returns the database statement that a request runs most often, or that gained most runs since the old version."""
     sides = [side.queries for side in (base, now) if side is not None]
     times = [
         {one.text: one.count / side.requests for one in side.statements} for side in sides if side and side.statements
@@ -406,7 +397,7 @@ def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
     """Returns a copy with the measured figures of both versions, and their change.
 
-    Unchanged if `now` is unknown, and for memory, whose own figure comes after another number of requests.
+    Returns it unchanged if `now` is None, and for memory, whose own figure comes after another number of requests.
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
@@ -419,16 +410,16 @@ def agreeing(comparison: MetricComparison, now: float | None, base: float | None
     return replace(comparison, base=base, now=now, change=change, low=low, high=high, typical=typical)
 
 
-# --- Checks absolute limits such as `min_rps` and `max_p99`: a load's plain figures, no statistics
+# --- Checks limits such as `min_rps` and `max_p99`
 
 
 def check_limits(
     limits: Mapping[str, float], recording: Recording, least_capacity: float | None = None
 ) -> tuple[LimitCheck, ...]:
-    """Returns one check per limit, in the given order. Names are `min_` or `max_` and a metric, in SI units.
+    """Returns one check per limit. Names are `min_` or `max_` and a metric; limits are in SI units.
 
     `least_capacity` is the highest good rate, if a search found no end. A value equal to its limit meets it. An
-    unmeasured value does not. Raises KeyError for an unknown metric, because settings have checked the names.
+    unmeasured value does not.
     """
     checks = []
     for name, limit in limits.items():

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_fileperf.judge.evidence import KNOWN_TO
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import (
     LimitCheck,
     MetricComparison,
@@ -328,7 +328,7 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.IN_TURN: "measured alternately with the code of {names}",
     NoteKind.PACKAGES_HERE: "{names}: it runs with the packages installed here",
     NoteKind.PACKAGES: "changed packages: {names}",
-    NoteKind.ROUGHLY_KNOWN: f"the stored figures are known only to {{share}} %, not to {100 * KNOWN_TO:g} %,"
+    NoteKind.ROUGHLY_KNOWN: f"the stored figures are known only to {{share}} %, not to {100 * RULES.known_to:g} %,"
     " because the machine is noisy",
     NoteKind.NO_CODE_STORED: "stored only figures, because the code cannot be found again: {names}",
     NoteKind.TOLD: "{names}",

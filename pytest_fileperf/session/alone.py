@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from pytest_fileperf.drive.run import Run, RunProgress
-from pytest_fileperf.judge.evidence import KNOWN_TO, evidence_of, precision_of
+from pytest_fileperf.judge.evidence import evidence_of, precision_of
 from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.measurement import measurement_of
@@ -111,7 +112,7 @@ class _Alone:
             is_busy = busy_of(recording_of(new)).is_busy
             if not is_busy:
                 kept += new
-            if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
+            if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= RULES.known_to):
                 return kept or new
             why = "the machine was busy" if is_busy else "its figures are not known well"
             title = f"{plan.test.title}, again: {why}"

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment, package_changes
-from pytest_fileperf.judge.evidence import KNOWN_TO, differing, evidence_of, precision_of
+from pytest_fileperf.judge.evidence import differing, evidence_of, precision_of
 from pytest_fileperf.judge.gate import (
     ErrorBudget,
     judge_same_code,
@@ -33,6 +33,7 @@ from pytest_fileperf.judge.gate import (
     unless_saturated,
 )
 from pytest_fileperf.judge.record import Result, TestId
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import (
     MetricComparison,
     Note,
@@ -229,7 +230,7 @@ class Baselines:
                     source.forget([found.tree])
 
         stored, notes = list(result.verdict.code_notes), result.notes
-        if (error := level_error(plan.subject(test.subject).gate, level.recording)) > KNOWN_TO:
+        if (error := level_error(plan.subject(test.subject).gate, level.recording)) > RULES.known_to:
             stored.append(Note(kind=NoteKind.ROUGHLY_KNOWN, share=error))
         if tree is None:
             stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))

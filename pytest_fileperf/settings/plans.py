@@ -9,8 +9,8 @@ from functools import cached_property
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.capacity import NextLoad
-from pytest_fileperf.judge.paired import MORE_S, MOST_TIMES
 from pytest_fileperf.judge.record import TestId
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
 from pytest_fileperf.plan.pacing import spread_seed
@@ -394,7 +394,8 @@ class Plan:
             return 0
         turns = self.alternation(self.first_pair_ns, latency_ns=latency_ns, chance=random.SystemRandom())
         least_ns = _FIRST_PAIRS * turns.duration_ns
-        return least_ns if least_ns > round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9) else 0
+        most_ns = round(RULES.few_pairs_times * self.max_duration_ns + RULES.few_pairs_more_s * 1e9)
+        return least_ns if least_ns > most_ns else 0
 
     def title_in_turn(self, pairs: int, seconds: float) -> str:
         """Returns `32 connections alternately, 8 start-ups of each version, 33 s`."""
