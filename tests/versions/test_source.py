@@ -228,16 +228,6 @@ def test_keeping_changes_nothing_but_its_ref_and_objects(repo: Repo) -> None:
     repo.git("fsck", "--strict")
 
 
-def test_keeping_can_be_switched_off(repo: Repo) -> None:
-    repo.write("app.py", "third")
-    before = everything(repo)["objects"]
-    stored = store(repo, keeps_trees=False)
-    assert (refs(repo), everything(repo)["objects"]) == ([], before)
-    assert is_here(repo, stored)
-    repo.write("app.py", "fourth")
-    assert "Commit source and baseline together" in why_not(repo, stored)
-
-
 def test_the_commit_that_was_checked_out_then(repo: Repo) -> None:
     repo.commit(**{".fileperf/machine/other_json": "{}"})
     stored = store(repo)  # no object has its tree: the commit has another baseline
@@ -572,21 +562,6 @@ def test_what_cannot_be_kept_is_noted(repo: Repo, monkeypatch: pytest.MonkeyPatc
     assert note.endswith("Commit source and baseline together")
 
 
-def test_a_change_of_the_code_during_the_session_is_seen(repo: Repo) -> None:
-    with source(repo) as opened:
-        assert opened.here
-        assert opened.changed() == ()
-        repo.write(".fileperf/machine/test_app.json", "{}")
-        assert opened.changed() == ()
-        repo.write("app.py", "edited meanwhile")
-        assert opened.changed() == ("app.py",)
-        repo.write("app.py", "second")
-        assert opened.changed() == ()
-        repo.write("new.py", "")
-        repo.write("app.log", "")
-        assert opened.changed() == ("new.py", "app.log")
-
-
 def test_new_files_that_are_no_source_are_in_a_tree_only_where_a_server_has_read_them(repo: Repo) -> None:
     repo.write("new.py", "")
     data, secret = repo.write("data.json", "{}"), repo.write(".env", "PASSWORD=x")
@@ -753,12 +728,6 @@ def test_of_a_merge_it_is_the_first_parent(pushed: Repo) -> None:
     before = pushed.git("rev-parse", "HEAD")
     pushed.git("merge", "--quiet", "--no-ff", "--no-edit", "side")
     assert instead("main", pushed).commit == before
-
-
-def test_files_that_changed_are_compared_with_the_commit_itself(pushed: Repo) -> None:
-    pushed.write("app.py", "changed")
-    against = instead("HEAD", pushed)
-    assert (against.commit, against.notes) == (pushed.git("rev-parse", "HEAD"), ())
 
 
 def test_another_commit_and_a_first_one_stay(pushed: Repo) -> None:

@@ -16,7 +16,6 @@ from serve.processes import posix
 
 from pytest_fileperf.versions.loaded import (
     LoadedFiles,
-    differ,
     hidden_by_installed,
     is_among_packages,
     loaded_beside,
@@ -271,12 +270,6 @@ def installed(tmp_path: Path, text: str, name: str = "shop/main.py") -> LoadedFi
     return LoadedFiles(installed=(str(path),))
 
 
-@pytest.mark.parametrize("text", ["src/shop/main.py now", "src/shop/main.py then"])
-def test_an_installed_copy_of_either_version_hides_the_code(tree: CodeTree, tmp_path: Path, text: str) -> None:
-    loaded = installed(tmp_path, text)
-    assert hidden_by_installed(loaded, tree) == loaded.installed[0]
-
-
 def test_a_package_of_the_same_name_that_is_no_copy_hides_nothing(tree: CodeTree, tmp_path: Path) -> None:
     assert hidden_by_installed(installed(tmp_path, "another shop"), tree) == ""
     assert hidden_by_installed(installed(tmp_path, "app.py now", "other/app.py"), tree) == ""
@@ -337,25 +330,6 @@ def test_modules_of_the_tree_here_on_the_other_side_are_named(tree: CodeTree, tm
     modules = tuple(str(tmp_path / name) for name in names)
     assert used_by_both(LoadedFiles(modules=modules), tree) == ("app.py", "generated/engine.py")
     assert used_by_both(LoadedFiles(modules=modules), CodeTree()) == ()
-
-
-def test_data_differs_by_its_content(tree: CodeTree, tmp_path: Path) -> None:
-    assert differ(str(tmp_path / "here/app.py"), tree)
-    (tmp_path / "there/app.py").write_text("app.py now")
-    assert not differ(str(tmp_path / "here/app.py"), tree)
-
-
-def test_a_compiled_file_of_other_code_with_the_same_time_and_size_is_found(tmp_path: Path) -> None:
-    source = tmp_path / "app.py"
-    source.write_text("VALUE = 1\n")
-    compiled = py_compile.compile(str(source), doraise=True)
-    status = source.stat()
-    assert stale_bytecode([str(source), str(tmp_path / "none.py")]) is None
-    source.write_text("VALUE = 2\n")
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert stale_bytecode([str(source)]) == (str(source), compiled)
-    source.write_text("VALUE = 10\n")  # Python compiles it anew
-    assert stale_bytecode([str(source)]) is None
 
 
 def test_a_compiled_file_that_is_never_checked_is_found(tmp_path: Path) -> None:
