@@ -28,7 +28,6 @@ class Invocation:
     env: Mapping[str, str]
     cwd: Path | None = None
     descriptors: Sequence[int] = ()
-    """Descriptors to inherit besides standard input and output."""
 
 
 class Process(Protocol):
@@ -38,13 +37,9 @@ class Process(Protocol):
     def pid(self) -> int: ...
 
     @property
-    def returncode(self) -> int | None:
-        """The exit code, or None until `wait` has returned."""
-        ...
+    def returncode(self) -> int | None: ...
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Returns the exit code; raises subprocess.TimeoutExpired."""
-        ...
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class Child:
@@ -56,7 +51,6 @@ class Child:
         self._log = self.directory / "log.txt"
         self._log.touch()
         self._log_before: tuple[str, ...] = ()
-        """The last lines from before `shorten_log` emptied the log."""
         self._process: Process | None = None
         self._asked_s: float | None = None
         """When its end was first requested: the patience of `end` counts from then."""
@@ -157,7 +151,6 @@ class Child:
         return _end(self._process, patience_s=left_s, ask=ask)
 
     def stop(self, *, patience_s: float = PATIENCE_S) -> None:
-        """Ends the process with its tree, and removes the directory. Can be repeated."""
         try:
             self.end(patience_s=patience_s)
         finally:

@@ -71,8 +71,6 @@ def open_files(directory: str) -> int | None:
 
 
 class _Use(NamedTuple):
-    """A process's parent, and CPU time in ns."""
-
     parent: int
     own: int
     ended: int
@@ -154,7 +152,6 @@ else:
     _T = TypeVar("_T")
 
     def _told(pid: int, tell: Callable[[psutil.Process], _T]) -> _T | None:
-        """Returns psutil's answer about a process. None if it has ended, or belongs to another user."""
         try:
             return tell(psutil.Process(pid))
         except psutil.Error:
@@ -216,11 +213,9 @@ class TreeCpu:
         self.is_complete = True
         """Whether no time was lost so far."""
         self.pids: tuple[int, ...] = ()
-        """The processes in the last reading, the roots first."""
         self.ended_ns = 0
         """CPU time of the processes that have ended since the first reading."""
         self.total_ns: int | None = None
-        """The last result of `spent_ns`."""
         self._last: dict[int, _Use] = {}
         self._kept_ns = 0
 

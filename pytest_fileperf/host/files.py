@@ -62,7 +62,6 @@ def put_bytes(path: Path, data: bytes) -> None:
 
 
 def not_started(what: str, error: OSError) -> str:
-    """Returns the message for a program that cannot be started; `what` names the program."""
     advice = f". {MAKE_ROOM}" if error.errno in _FULL else ""
     return f"{what} cannot be started from {tempfile.gettempdir()}: {error}{advice}"
 

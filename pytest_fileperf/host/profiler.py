@@ -138,7 +138,6 @@ class Profiler:
         )
 
     def _unseen_share(self, seen: Sequence[int], ended_ns: int | None) -> float:
-        """Returns the share of the CPU time of processes that were not sampled."""
         if self._began_ns is None or ended_ns is None or ended_ns <= self._began_ns:
             return 0.0
         now_ns = self._tree.own_ns()
@@ -183,7 +182,6 @@ class Profiler:
         return sorted(children, key=lambda pid: -had_ns[pid])[: max(0, MOST_LOOKED_AT - len(self._pids))]
 
     def _end(self) -> None:
-        """Ends every py-spy, and removes its files. Can be repeated."""
         for spy in self._spies:
             spy.ask_to_end()
         for spy in self._spies:
@@ -191,8 +189,6 @@ class Profiler:
 
 
 class _Spy:
-    """The py-spy of one process."""
-
     def __init__(self, pid: int, *, may_pause: bool) -> None:
         self.pid = pid
         self._child = Child("profile")
@@ -248,7 +244,6 @@ class _Spy:
             return None
 
     def cpu_s(self) -> CpuTime | None:
-        """Returns the CPU time since the sampling began. None if unknown."""
         before, after = self.cpu_before, _cpu_ns(self.pid)
         if before is None or after is None or after[1] <= before[1]:
             return None
@@ -278,7 +273,6 @@ def let_run(pid: int) -> None:
 
 
 def _reason(pid: int, said: str) -> str:
-    """Returns in one line why py-spy cannot look into a process, from py-spy's output."""
     words = said.lower()
     if "permission denied" in words or "operation not permitted" in words:
         scope = read_start("/proc/sys/kernel/yama/ptrace_scope").decode().strip()

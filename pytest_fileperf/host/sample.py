@@ -32,7 +32,6 @@ class MainThread(StrEnum):
     BLOCKED = "blocked"
     """Waits in the middle of work, such as `time.sleep` or a query in an `async def`."""
     STORAGE = "storage"
-    """Waits for storage in the middle of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +41,13 @@ class ProcessUse:
     pid: int
     cpu_ns: int
     main_cpu_ns: int | None
-    """CPU time of the main thread."""
     waiting_ns: int | None
     """How long the main thread could run but had no core (the scheduler's run-queue delay)."""
     rss_bytes: int
     threads: int
     files: int | None
-    """Open files, including sockets."""
     written_bytes: int | None
-    """To storage."""
     read_bytes: int | None
-    """From storage."""
     page_faults: int | None = None
     """Minor ones: the kernel gave the process a page of memory without reading storage."""
     main: MainThread | None = None
@@ -74,7 +69,6 @@ class SocketQueues:
     server_unread: int
     """The server has not read all arrived bytes."""
     server_unsent: int
-    """The server's kernel has not sent all written bytes."""
     client_unread: int
     client_unsent: int
     under_way: int
@@ -108,8 +102,6 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadUse:
-    """A process's threads in a whole load."""
-
     pid: int
     threads: int
     """At the end of the load."""

@@ -201,7 +201,6 @@ def _remove_all() -> None:
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Removes the directories that this user's killed runs have left behind."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(prefix):

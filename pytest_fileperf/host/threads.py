@@ -36,7 +36,6 @@ class ThreadWatch:
         self._before: dict[int, int] = {}
         """How often each thread had been on a core before its first observation."""
         self._known: dict[_Place, _Place] = {}
-        """Every place once, for less memory."""
         self._idle: tuple[_Place | None, ...] = ()
         """Where each thread waits for work. None if unknown."""
         self._worked: set[int] = set()
@@ -172,6 +171,5 @@ def _threads_of(pid: int) -> list[int]:
 
 
 def _times_on_core(pid: int, thread: int) -> int:
-    """Returns 0 if the thread has ended."""
     fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
     return int(fields[2]) if len(fields) == 3 else 0

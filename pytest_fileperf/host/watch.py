@@ -135,7 +135,6 @@ class Watch:
         self._conclude()
 
     def _watch(self) -> None:
-        """Takes samples until the block is over, and one more."""
         while True:
             over = self._over.is_set()
             self._moments.append(self._moment())

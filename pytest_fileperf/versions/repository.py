@@ -46,8 +46,6 @@ class GitTimeoutError(GitError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A repository with a working tree."""
-
     top: Path
     directory: Path
     """Git's directory for this working tree: `.git`, or `.git/worktrees/NAME`."""
@@ -67,7 +65,6 @@ class Repository:
         return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s, fine=fine)
 
     def answers(self, *words: str) -> str | None:
-        """Returns Git's output. None if it fails."""
         try:
             return self.ask(*words)
         except GitError:
@@ -219,10 +216,7 @@ def _git(
     fine: Collection[int] = (0,),
     made: Path | None = None,
 ) -> str:
-    """Returns a Git command's standard output without the final newline. Raises GitError.
-
-    With `made`, a directory from `scratch`, a slow command does not outlive this process.
-    """
+    """Runs Git. If `made` is a directory from `scratch`, a slow command does not outlive this process."""
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
     command = ("git", *_QUIET, *words)

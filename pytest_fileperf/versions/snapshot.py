@@ -44,7 +44,10 @@ _MOST_BESIDE_BYTES = 64 << 20
 
 
 class Snapshots:
-    """Makes the trees of one repository. Its objects go into `directory`, which the caller makes and removes."""
+    """Makes the trees of one repository, named by their hashes. Most methods raise GitError.
+
+    Git's new objects go into `directory`, which the caller makes and removes.
+    """
 
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
@@ -68,7 +71,6 @@ class Snapshots:
         self._of_commits: dict[str, str] = {}
 
     def of_commit(self, commit: str) -> str:
-        """Returns the hash of a commit's tree. Raises GitError."""
         if commit not in self._of_commits:
             self.ask("read-tree", commit)
             self._remove(self.ask("ls-files", "-z").split("\0"))
@@ -101,7 +103,6 @@ class Snapshots:
             raise PlanError(f"Git cannot read the files of {self.repository.top} ({said}). {_ADVICE}") from error
 
     def paths_in(self, tree: str) -> frozenset[str]:
-        """Returns all paths in a tree. Raises GitError."""
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
     def changed_between(self, one: str, other: str) -> dict[str, str]:
@@ -152,7 +153,6 @@ class Snapshots:
         return [(facts[2:8], path) for facts, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
-        """Removes the paths that are not code from our index."""
         self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:

@@ -50,7 +50,6 @@ def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator
 
 
 def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
-    """Returns a commit's tree without the baselines. None if the repository lacks the commit."""
     return snapshots.of_commit(commit) if _is_a(snapshots.repository, "commit", commit) else None
 
 
@@ -107,7 +106,6 @@ def needed_among(repository: Repository, trees: set[str], baselines: Path) -> se
 
 
 def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
-    """Returns the top of each working tree, and the commits that are checked out there."""
     tops, commits = [], set()
     for block in repository.ask("worktree", "list", "--porcelain").split("\n\n"):
         facts = {key: value for key, _, value in (line.partition(" ") for line in block.split("\n") if line)}
@@ -154,7 +152,6 @@ class SourceState:
     commit: str | None
     """The full hash of the commit that is checked out. None if there is none yet."""
     dirty: bool
-    """Whether the tree differs from the commit's."""
 
     @property
     def title(self) -> str:
@@ -179,7 +176,6 @@ class Source:
         self._outputs = tuple(outputs)
         self._open = ExitStack()
         self._codes: dict[tuple[str | None, str | None], CodeTree | PlanError] = {}
-        """By tree and commit: the code, or why there is none."""
         self._checked_out: dict[str, Path | None] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
@@ -192,7 +188,6 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Removes checkouts. Can be repeated."""
         self._open.close()
         self._codes.clear()
         self._checked_out.clear()
@@ -298,11 +293,9 @@ class Source:
             return ""
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns files as `Snapshots.changed_since`."""
         return () if isinstance(self.here, str) else self._snapshots.changed_since(when)
 
     def share_with(self, there: Path) -> tuple[str, ...]:
-        """Copies files as `Snapshots.share`."""
         try:
             return self._snapshots.share(there)
         except PlanError:

@@ -31,7 +31,6 @@ class CodeTree:
     python: str | None = None
     """The old code's interpreter. None for the test run's."""
     url: str | None = None
-    """A running server instead of code."""
     commit: str | None = None
     """The full hash of a commit or tree whose files exist only within a `Checkout`."""
     tree: str = ""
@@ -225,7 +224,6 @@ def _package_directories() -> tuple[Path, ...]:
 
 
 def _listed_by_editable_installs() -> Iterator[Path]:
-    """Yields the directories that `.pth` files put on `sys.path`."""
     for directory in _package_directories():
         for file in sorted(directory.glob("*.pth")):
             with suppress(OSError):
