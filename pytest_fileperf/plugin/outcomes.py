@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PASSED = pytest.StashKey[bool]()
 """Whether the test function has passed. The teardown of fixtures may still fail."""
 _FAILED = "fileperf_failed"
-"""An attribute of a report that is for `Outcomes.failed`. xdist sends it from its workers, so it has plain values."""
+"""An attribute of a report with values for `Outcomes.failed`. xdist sends it to another process, so these are plain."""
 _ENDS_EARLY = "fileperf_ends_early"
 """An attribute of reports of load tests that did not pass: some of their requests may not have been sent."""
 _UNDECIDED = "inconclusive"
@@ -72,7 +72,7 @@ class Outcomes:
 
     @property
     def has_all(self) -> bool:
-        """Whether no load test is missing so far, of all that pytest has looked for."""
+        """Whether no load test was deselected or skipped so far, and none has failed."""
         return not (self.left_out or self.lacks_some)
 
     # --- while a test runs

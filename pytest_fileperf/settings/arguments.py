@@ -132,7 +132,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
 
 
 def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
-    """Returns how to judge a part or step, without limits that its own keys do not give. Raises PlanError."""
+    """Returns how to judge a part or step. The default limit for failed requests is left out. Raises PlanError."""
     own = for_one_load(resolve(verb={"gate": gate, **keys}))
     limits = {key: limit for key, limit in own.limits.items() if key in keys}
     return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)

@@ -286,7 +286,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Returns a setup or teardown that takes one of these numbers of arguments; the message has `arguments`."""
+    """Raises ValueError, with the text `arguments`, if a setup or teardown takes none of these numbers of arguments."""
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning

@@ -74,7 +74,7 @@ class Options:
     strict: bool = False
     budget_s: float | None = None
     ci: bool = False
-    """NEW then fails a test that nothing else has judged."""
+    """Whether a CI service runs the tests. Then NEW fails tests that nothing else has judged."""
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
@@ -164,8 +164,8 @@ def resolve(
 ) -> Settings:
     """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.
 
-    None stands for the default. A server hides `workers` from layers beyond its own. Raises PlanError with every
-    problem of every layer, even in values that a closer layer hides.
+    None stands for the default. If one of them gives the server, later ones cannot give its `workers`. Raises PlanError
+    with every problem, even in values that are not used.
     """
     problems: list[str] = []
     values: dict[str, Any] = {}
