@@ -9,17 +9,18 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.plan import request as operation
 from pytest_fileperf.plan.feed import ORDERS, Order, Requests, columns_of
 from pytest_fileperf.plan.payload import Payload, payload
 from pytest_fileperf.plan.request import (
     NAME_RULE,
+    REQUEST_ARGUMENTS,
     UNIQUE,
     Expectation,
     Journey,
@@ -184,7 +185,7 @@ class VerbCall:
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
     """Reads the arguments of a method that repeats one request; `also` are keywords that it has besides."""
-    valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
+    valid = (*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":
         problems.append(f'{url!r} isn\'t a URL. Write a path on the server, as in "/upload"')
@@ -193,13 +194,8 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
         problems.append(f'{given!r} names a server. Write only the path, and give the server as server=Url("http://…")')
     if not isinstance(method, str) or not method.isalpha():
         problems.append(f"method {method!r} isn't an HTTP method. Give one such as GET")
-    recipe = {}
-    for name in operation.REQUEST_ARGUMENTS:
-        if arguments.get(name) is not None:
-            try:
-                recipe[name] = _repeatable(name, arguments[name])
-            except PlanError as error:
-                problems += error.problems
+    values = {name: _parsed(name, partial(_repeatable, name), arguments, problems) for name in REQUEST_ARGUMENTS}
+    recipe = {name: value for name, value in values.items() if value is not None}
     expect, method = _expectation(arguments, problems), str(method).upper()
     work: Work | None = None
     if not problems:

@@ -25,8 +25,8 @@ _SMOKE_REQUESTS = 8
 _MS = 1_000_000
 _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
-"""A pair is a start-up of each version. They are loaded alternately, in cycles of one turn each. The first pairs take the
-least time, because a large change shows at once. With fast requests, it has ten cycles (`Rules.few_cycles`)."""
+"""A pair is a start-up of each version. They are loaded alternately, in cycles of one turn each. The first pairs take
+the least time, because a large change shows at once. With fast requests, it has ten cycles (`Rules.few_cycles`)."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
 """Later pairs are loaded for this multiple of their start-ups' time, and for this many cycles. Fewer cycles say little
 about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of 1.3 s were 9 %
@@ -35,8 +35,7 @@ _WARMUP_NS = 100 * _MS
 """For each version. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
 _PROFILE_NS = 2_000 * _MS
-"""The time of one profile. Two of them have 800 samples of a busy worker. They show a function that costs a twentieth of a
-request."""
+"""The time of one profile. The 800 samples of two profiles show a function that costs a twentieth of a request."""
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """Slow moments of a machine last for some tenths of a second. Both versions share them if turns are shorter."""
 _HANDOVER_LATENCIES = 1.25
@@ -187,7 +186,7 @@ class Plan:
         return f"the highest rate with {', '.join(shown)}"
 
     def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
-        """Returns a load with random instants. Among many such loads, its crowding has the quantile `place`, from 0 to 1.
+        """Returns a load with random instants. Its crowding has the quantile `place` (0 to 1) among many such loads.
 
         `busy_rate` is about how many requests per second the server can answer.
         """
