@@ -164,17 +164,19 @@ class Active:
         self.results.clear()
         self._said.clear()
 
-    def _say(self, notes: Iterable[str]) -> None:
+    def _say(self, *notes: str) -> None:
         self._said += (f"fileperf: {note}" for note in notes)
 
     # --- for fixtures
 
     def session(self) -> Session:
-        """Returns the session. The first call makes it, and imports most of the package."""
+        """Returns the session. The first call makes it, and imports most of the package. Raises FilePerfError."""
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session
 
+            if self._no_base is not None:
+                raise self._no_base
             source = self._held.enter_context(_source(self._config, self.options))
             against = self._base(source)
             self._untraced = self._why_untraced()
@@ -209,10 +211,8 @@ class Active:
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
         from pytest_fileperf.versions.tree import CodeTree
 
-        if self._no_base is not None:
-            raise self._no_base
         if self._against.commit is not None and source.is_that_of(self._against.commit):
-            self._say(self._against.notes)
+            self._say(*self._against.notes)
             return CodeTree(title=self._against.title)
         try:
             code_tree = self._held.enter_context(Checkout(self._against, self._config.rootpath))
@@ -226,7 +226,7 @@ class Active:
             notes += dependency_notes(code_tree.here, code_tree.there)
         if code_tree.python is not None:
             notes += environment_notes(Path(code_tree.python))
-        self._say(notes)
+        self._say(*notes)
         commit = self._against.commit
         return code_tree if commit is None else replace(code_tree, tree=source.tree_of(commit))
 
@@ -265,11 +265,11 @@ class Active:
         for item in unaffected:
             item.add_marker(pytest.mark.skip(reason=f"{same}: not measured"))
         if unaffected:
-            self._say([f"{len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}"])
+            self._say(f"{len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
         else:
-            self._say([f"the changes since {selection.title} may affect every test, so all are measured"])
+            self._say(f"the changes since {selection.title} may affect every test, so all are measured")
         if self._config.get_verbosity() >= 1:
-            self._say(f"{item.nodeid} is measured: {why}" for item, why in whys.items() if why)
+            self._say(*(f"{item.nodeid} is measured: {why}" for item, why in whys.items() if why))
         return unaffected
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -299,7 +299,7 @@ class Active:
             return
         if self._session is not None:
             if session.exitstatus in _ENDED:
-                self._say(self._session.notes)
+                self._say(*self._session.notes)
             self._session.settle(passed=False)  # baselines that an interrupted test was about to store
             if self.options.history is not None:
                 failed = self._add_to_history(self._session, self.options.history, session.exitstatus in _ENDED)
@@ -329,7 +329,7 @@ class Active:
     def _finish(self, session: pytest.Session) -> bool:
         """Writes files, lists or removes stale baselines, and returns whether anything failed."""
         failed = False
-        self._say(self.turns.notes)
+        self._say(*self.turns.notes)
         if not self.options.smoke:
             said, failed = self.outcomes.settle_stale(session)
             self._said += said
@@ -338,10 +338,8 @@ class Active:
         has_ended = session.exitstatus in (*_ENDED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if is_here and has_ended and not any(map(is_load_test, session.items)):
             self._say(
-                [
-                    "found no load test. A load test uses the fixture fileperf. `python -m pytest_fileperf new "
-                    "package.module:app` writes one for each endpoint of an app"
-                ]
+                "found no load test. A load test uses the fixture fileperf. `python -m pytest_fileperf new "
+                "package.module:app` writes one for each endpoint of an app"
             )
         failed_tests = self.outcomes.failed
         if self.results or failed_tests:
@@ -387,7 +385,7 @@ class Active:
                 try:
                     session.close()
                 finally:
-                    self._say(session.endings)
+                    self._say(*session.endings)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the results, stale baselines, and the names of written files.
