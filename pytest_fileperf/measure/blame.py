@@ -1,9 +1,7 @@
 """Finds the functions whose CPU time per request grew between two profiles.
 
-A version's cost is the sum of its samples. So the growth is also a sum: over stacks, or over functions that do not call
-each other. The search starts at the outermost function. It follows the calls as long as one function has most of the
-growth. If a few functions share it, the search follows each of them. It stops at a function that does the work itself,
-or whose calls share the growth widely. Work that only moved to other callers did not grow.
+The search starts at the outermost function. It follows the calls as long as one function, or a few, have most of the
+growth. It stops at a function that does the work itself, or whose calls share the growth widely.
 """
 
 from __future__ import annotations

@@ -95,10 +95,7 @@ _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of integer nanoseconds. Frozen: adding gives a new one.
-
-    Values have three digits: all values in one step count as equal.
-    """
+    """Counts of integer nanoseconds, in steps that keep three digits. Values in one step count as equal."""
 
     held: Counts = field(repr=False)
     min_ns: int
@@ -180,15 +177,11 @@ class Histogram:
         return self._value_of(steps, np.searchsorted(np.cumsum(counts), rank))
 
     def under_way_ns(self) -> int:
-        """Returns the median duration of the request that is under way at a random moment; 0 if empty.
-
-        Samples at least this long took half of all the time. If a tenth of the requests takes a thousand times as long
-        as the others, clients mostly wait for these.
-        """
+        """Returns the median duration of the request that is under way at a random moment; 0 if empty."""
         if self.count == 0:
             return 0
         steps, counts = self.held.arrays()
-        time_so_far = np.cumsum(middle_of(steps) * counts)
+        time_so_far = np.cumsum(middle_of(steps) * counts)  # longer samples took the other half of all the time
         return self._value_of(steps, np.searchsorted(time_so_far, time_so_far[-1] / 2))
 
     def _value_of(self, steps: NDArray[np.int64], place: np.intp) -> int:

@@ -106,11 +106,7 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 
 
 def loss_of(base: Served, now: Served) -> Loss | None:
-    """Returns the loss; None if requests do not take longer.
-
-    Other programs on the cores stretch CPU time. If they had more of one version's cores, part of the loss may be
-    theirs.
-    """
+    """Returns the loss; None if requests do not take longer."""
     total_s = now.latency_s - base.latency_s
     if total_s < 0.01 * base.latency_s:  # chance
         return None

@@ -365,10 +365,7 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns the share of a core that `own` used in the other version's turns, and a lower bound of it.
-
-    CPU time for answers that came late, in those turns, does not count.
-    """
+    """Returns the share of a core that `own` used in the other version's turns, and a lower bound of it."""
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
 
@@ -383,6 +380,7 @@ def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
     turns_cpu_ns, answers = _cpu_and_answers(turns)
     if not idle or answers == 0:
         return None, 0.0
+    # CPU time for answers that came late, in those turns, does not count.
     beyond_ns = [cpu_ns - late * turns_cpu_ns / answers for cpu_ns, late in map(_cpu_and_answers, zip(idle))]
     mean = sum(beyond_ns) / sum(round_.duration_ns for round_ in idle)
     surely = _least_median([ns / round_.duration_ns for ns, round_ in zip(beyond_ns, idle, strict=True)])

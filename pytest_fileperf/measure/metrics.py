@@ -1,7 +1,4 @@
-"""The catalogue of metrics: each declares its unit, its bad direction and its tolerance once.
-
-Settings read it at import, so it imports nothing large: histograms and recordings are only its arguments.
-"""
+"""The catalogue of metrics. Settings read it at import, so it imports nothing large."""
 
 from __future__ import annotations
 
@@ -314,7 +311,7 @@ _ALL = (
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
-# --- Limits that a search for the capacity can use. Imports nothing large
+# --- Limits that a search for the capacity can use
 
 
 def searches_by(name: str) -> bool:

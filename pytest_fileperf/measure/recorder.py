@@ -1,8 +1,4 @@
-"""Cuts the time of a load into rounds while its tallies take the samples, and returns frozen rounds.
-
-Each part of a load has a tally, and the load's own rounds are the sum of these tallies. Steps of journeys also have
-tallies, but the sum leaves them out: it already contains their journeys.
-"""
+"""Cuts the time of a load into rounds while its tallies take the samples, and returns frozen rounds."""
 
 from __future__ import annotations
 
@@ -62,7 +58,7 @@ class Recorder:
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
         self._steps: dict[tuple[str, str], Tally] = {}
-        """By part and name, in the order of first use."""
+        """By part and name. The load's own rounds are the sum of `tallies`, which contain the steps' journeys."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
         """Chooses the tally of a request that cannot be sent."""
         self.paces = connections > 0 or keeps_ends
