@@ -297,12 +297,7 @@ class _Search:
 
 
 def growth(
-    base: Profile,
-    now: Profile,
-    *,
-    base_root: Path,
-    now_root: Path,
-    looks: Sequence[tuple[Profile, Profile]] = (),
+    base: Profile, now: Profile, *, base_root: Path, now_root: Path, looks: Sequence[tuple[Profile, Profile]] = ()
 ) -> tuple[FunctionGrowth, ...]:
     """Returns the functions to blame for the growth of CPU time per request, the largest first; then the savings.
 
@@ -329,7 +324,10 @@ def growth(
     search = _Search(works, samples_s, least_s=_WORTH_NAMING * whole_s, around=around)
     back = [_Work(path=work.path, before_s=work.after_s, after_s=work.before_s) for work in works]
     savings = _Search(back, samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
-    grown = _without_callers(search.causes(), least_s=_OF_A_CALLER * whole_s)
+    causes = search.causes()
+    greatest = max((parts for _, parts in causes), key=_rise, default=())
+    callers = {place for work, at in greatest for place in work.path[:at]}
+    grown = [(place, own) for place, own in causes if place not in callers or _rise(own) >= _OF_A_CALLER * whole_s]
     saved = [
         (place, parts)
         for place, parts in (savings.causes() if grown else ())
@@ -337,18 +335,11 @@ def growth(
     ]
     told = [
         found
-        for sign, causes in ((1, grown), (-1, saved))
-        for place, parts in causes
+        for sign, changed in ((1, grown), (-1, saved))
+        for place, parts in changed
         if _is_in_each(found := _told(place, parts, sign, sides, whole_s=whole_s), in_looks)
     ]
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
-
-
-def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause]:
-    """Leaves out functions that call the greatest cause, and grew by less than `least_s`."""
-    greatest = max((parts for _, parts in causes), key=_rise, default=())
-    above = {place for work, at in greatest for place in work.path[:at]}
-    return [(place, parts) for place, parts in causes if place not in above or _rise(parts) >= least_s]
 
 
 def _is_in_each(found: FunctionGrowth, looks: Sequence[Sequence[Mapping[Stack, float]]]) -> bool:

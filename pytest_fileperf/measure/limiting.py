@@ -14,14 +14,7 @@ from statistics import fmean
 from pytest_fileperf.measure.backlog import keeps_up
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.loss import Served, latency_of
-from pytest_fileperf.measure.usage import (
-    BUSY_CORE,
-    CHILDREN_WORK,
-    CoreUse,
-    ThreadShares,
-    Usage,
-    busiest_title,
-)
+from pytest_fileperf.measure.usage import BUSY_CORE, CHILDREN_WORK, CoreUse, ThreadShares, Usage, busiest_title
 from pytest_fileperf.units import format_duration, format_rate
 
 WANTED_CORE = 0.95
