@@ -146,11 +146,10 @@ class Alternation:
 
     requests = burst = pause = None
     counted = False
-    """As in a `LoadPlan`: it ends by time."""
     connections: int
     """To each server; the load goes to one at a time."""
     warmup_ns: int
-    """Of each server, before the first cycle that counts."""
+    """For each server, before the first cycle that counts."""
     turns_ns: tuple[int, ...]
     """For each cycle, how long each of its two turns takes."""
     handover_ns: int
@@ -158,7 +157,6 @@ class Alternation:
     firsts: tuple[Side, ...]
     """For each cycle, the server that begins."""
     timeout_ns: int
-    """A request that takes longer counts as failed."""
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
     """For each warm-up cycle, the server that begins. Several are fairer, as the first turn warms up the machine."""
     generators: int = 1
