@@ -251,7 +251,7 @@ class QueryCounter:
     def around(self, app: Any) -> Any:
         async def counted(scope: Any, receive: Any, send: Any) -> None:
             if not self._ended:
-                self._listen()
+                self._hook_new_libraries()
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
@@ -273,7 +273,7 @@ class QueryCounter:
             end()
 
     def _end_slice(self) -> None:
-        self._listen()  # the first request may have imported a library
+        self._hook_new_libraries()  # the first request may have imported one
         ended, self._ended, self._placed = self._ended, [], set()
         counts, ran, before = Counter(map(len, ended)), Counter[tuple[str, str]](), self._outside_seen
         for statement, count in Counter(itertools.chain.from_iterable(ended)).items():
@@ -297,8 +297,7 @@ class QueryCounter:
             if (known := self._places.get(statement)) is not None or len(self._places) < 500:
                 self._places[statement] = (text_of(statement) if known is None else known[0], _users_line())
 
-    def _listen(self) -> None:
-        """Adds hooks to libraries that were imported since the last call."""
+    def _hook_new_libraries(self) -> None:
         if "sqlalchemy" not in self._endings and "sqlalchemy.engine" in sys.modules:
             event, engine = (importlib.import_module(f"sqlalchemy.{name}") for name in ("event", "engine"))
 

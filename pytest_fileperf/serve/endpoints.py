@@ -237,7 +237,6 @@ class _Schemas:
         return "" if "{" in path else path
 
     def resolve(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the value, or the value that it refers to by `$ref`."""
         for _ in range(_DEEPEST):
             if "$ref" not in value:
                 break

@@ -138,13 +138,13 @@ class Fitting:
                 raise self._refused(part, made, now, why)
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
+    # These two are as in `RunningServer`.
+
     def changed(self) -> tuple[tuple[str, str], ...]:
-        """Returns the parts with the test's values: each part's title and description."""
         parts = {} if self.made is None else self.made.parts
         return tuple((_title(part), in_words(part, parts.get(part, ())) or "none") for part in self.set)
 
     def own(self) -> tuple[tuple[str, str], ...]:
-        """Returns the parts that still differ from the test's app: each part's title, and why."""
         return tuple((_title(part), why) for part, why in self.left.items())
 
     def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness) -> None:

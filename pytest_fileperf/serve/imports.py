@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from pytest_fileperf.errors import AppLoadError, log_line
@@ -30,13 +31,11 @@ def imports_of(
     """Returns the results of `count` imports. Without an app they contain only the databases that Django would use."""
     env = base_env(Uvicorn()) if env is None else env
     key = (None if app is None else app.target, tuple(sorted(env.items())))
-    known = imports.get(key)
-    likenesses = () if known is None else known.likenesses
-    while known is None or not (known.problem or app is None or len(likenesses) >= count):
+    known = imports.get(key, Imported())
+    while key not in imports or not (known.problem or app is None or len(known.likenesses) >= count):
         found = _import(app, env, timeout_s)
-        likenesses += found.likenesses
-        known = imports[key] = Imported(likenesses=likenesses, databases=found.databases, problem=found.problem)
-    return Imported(likenesses=likenesses[:count], databases=known.databases, problem=known.problem)
+        known = imports[key] = replace(found, likenesses=known.likenesses + found.likenesses)
+    return replace(known, likenesses=known.likenesses[:count])
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
