@@ -83,7 +83,8 @@ class _Describer:
     def __init__(self, is_outline: bool) -> None:
         self._is_outline = is_outline
         self._left = 5_000  # values
-        self._known: dict[tuple[int, int], str] = {}
+        self._known: dict[tuple[int, int], tuple[object, str]] = {}
+        """Objects and their descriptions, by id and depth. Objects are kept, as a dead one's id may return."""
 
     def __call__(self, value: object, depth: int) -> str:
         self._left -= 1
@@ -115,8 +116,8 @@ class _Describer:
             return own + self._collection(value, depth)
         at = (id(value), depth)
         if at not in self._known:
-            self._known[at] = self._object(value, depth)
-        return self._known[at]
+            self._known[at] = value, self._object(value, depth)
+        return self._known[at][1]
 
     def _plain(self, value: object) -> str:
         if isinstance(value, _TEXTS) and len(value) > _LONGEST:  # a long one takes seconds to write and to search

@@ -585,6 +585,19 @@ class Failing:
         raise RuntimeError("not yet")
 
 
+class Makes:
+    """Its field is a new object each time."""
+
+    _fields = ("held",)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def held(self) -> object:
+        return Client(self._url)
+
+
 def outer(held: object) -> Callable[[], object]:
     return lambda: held
 
@@ -621,6 +634,11 @@ VALUES = (
 @pytest.mark.parametrize("value,text", VALUES, ids=[text for _, text in VALUES])
 def test_values(value: object, text: str) -> None:
     assert describe(value) == text
+
+
+def test_objects_that_are_made_on_access_differ_though_each_may_have_the_id_of_the_one_before() -> None:
+    text = describe([Makes(str(number)) for number in range(9)])
+    assert [number for number in range(9) if f"PosixPath('{number}')" not in text] == []
 
 
 def test_functions_that_were_made_alike_differ_by_what_they_hold() -> None:
