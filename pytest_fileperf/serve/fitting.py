@@ -61,14 +61,6 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
 
 # --- The test's changes, on the app in this process: set before its lifespan, and checked after it
 
-_BY_NAME = (
-    "Put it into a module that the server can import, not a test module or conftest.py. Then it is sent by name. Or g"
-)
-_WAY_OUT = (
-    'ive a factory in a module that the server can import ("package.module:make()"), functools.partial(make, '
-    "…), or a lambda. Or give the app by its name, to serve it as it is imported"
-)
-
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
@@ -156,7 +148,16 @@ class Fitting:
     def _refused(self, part: Part, made: Made, theirs: Likeness, why: str) -> AppLoadError:
         difference = tell_difference(part, made.parts.get(part, ()), theirs.parts.get(part, ()))
         reason = f" It cannot be set there: {why}." if why else ""
-        return AppLoadError(f"{difference}.{reason} {_BY_NAME if why and part in made.unsent else 'G'}{_WAY_OUT}")
+        give = "Give"
+        if why and part in made.unsent:
+            give = (
+                "Put it into a module that the server can import, not a test module or conftest.py. Then it is sent by "
+                "name. Or give"
+            )
+        return AppLoadError(
+            f'{difference}.{reason} {give} a factory in a module that the server can import ("package.module:make()"), '
+            "functools.partial(make, …), or a lambda. Or give the app by its name, to serve it as it is imported"
+        )
 
 
 def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
