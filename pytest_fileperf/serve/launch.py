@@ -189,12 +189,13 @@ class ServerPool:
         self.fetch_own_document()
         self.close()
         key = _key(spec, app)
-        start_up = StartUp(number=number, cores=cores, forks=not is_timed)
         if is_timed and key not in self._started:
-            _started(first := self.launch(spec, app, start_up))
+            _started(first := self.launch(spec, app, StartUp(number=number, cores=cores, forks=False)))
             self.end(first)
             self._started.add(key)
-        start_up = replace(start_up, is_timed=is_timed, counts_queries=bool(counts_queries))
+        start_up = StartUp(
+            number=number, cores=cores, forks=not is_timed, is_timed=is_timed, counts_queries=bool(counts_queries)
+        )
         running = _started(launch := self.launch(spec, app, start_up))
         running.family = self.family
         self._serving = _Boot(

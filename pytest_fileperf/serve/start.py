@@ -120,14 +120,13 @@ def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket
     except OSError as error:
         why = error.strerror or str(error)
         message = (
-            f"port {port} of {job.host} cannot be used ({why}). End the program that listens there, or leave "
-            "`port` out to use a free one"
-            if port
-            else (
-                f"no server can listen at {job.host} ({why}). Give an address of this machine with "
-                "--fileperf-host=ADDRESS"
-            )
+            f"no server can listen at {job.host} ({why}). Give an address of this machine with --fileperf-host=ADDRESS"
         )
+        if port:
+            message = (
+                f"port {port} of {job.host} cannot be used ({why}). End the program that listens there, or leave "
+                "`port` out to use a free one"
+            )
         leave(Failed(stage="port", message=message), run_directory)
         raise SystemExit(_START_FAILED) from None
     listener.set_inheritable(True)
