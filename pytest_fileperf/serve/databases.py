@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,25 +66,21 @@ class Databases:
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
         """In the block, calls `check` when Django has connected to a database. An error from `check` stops its use."""
-        connected = None
-        if self.names:
-            with suppress(ImportError):
-                connected = importlib.import_module("django.db.backends.signals").connection_created
 
         def checked(**_: object) -> None:
             check()
 
-        if connected is not None:
-            connected.connect(checked, weak=False)
-        try:
+        with ExitStack() as ending:
+            if self.names:
+                with suppress(ImportError):
+                    connected = importlib.import_module("django.db.backends.signals").connection_created
+                    connected.connect(checked, weak=False)
+                    ending.callback(connected.disconnect, checked)
             yield
-        finally:
-            if connected is not None:
-                connected.disconnect(checked)
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns this process's databases. Imports Django only with `by_settings`, and if `SETTINGS` is set."""
+    """Returns this process's databases. Imports Django only with `by_settings`, if DJANGO_SETTINGS_MODULE is set."""
     by_settings &= bool(os.environ.get(SETTINGS))
     if by_settings:
         with suppress(ImportError):

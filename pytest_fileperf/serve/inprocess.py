@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -167,9 +167,9 @@ class InProcessLaunch:
         assert task is not None
         self._end = partial(loop.call_soon_threadsafe, task.cancel)
         app, told = cast("ASGIApp", self._app.load()), list[str]()  # checked to be one
-        counter = QueryCounter(told.append) if self._counts_queries else None
-        try:
-            app = app if counter is None else counter.around(app)
+        with closing(QueryCounter(told.append)) as counter:
+            if self._counts_queries:
+                app = counter.around(app)
             async with Lifespan(app) as lifespan:
                 transport = StreamingASGITransport(app, state=lifespan.state)
                 end = asyncio.Event()
@@ -178,7 +178,4 @@ class InProcessLaunch:
                 self._end = partial(loop.call_soon_threadsafe, end.set)
                 self._settled.set()
                 await end.wait()
-        finally:
-            if counter is not None:
-                counter.close()
         self._ending = lifespan.failure.rpartition("\n")[2]
