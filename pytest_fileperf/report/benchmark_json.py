@@ -1,20 +1,12 @@
 """Writes results to pytest-benchmark's storage, for `--fileperf-save`, so that its CLI can read them.
 
 Storage layout, names, machine facts and the encoder are pytest-benchmark's own code. The commit facts are not, because
-its code for them writes Git's index and runs hooks. Fields:
+its code for them writes Git's index and runs hooks. Fields that differ from pytest-benchmark's own:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
-    rounds, iterations      number of successful requests; 1
-    min max mean stddev     latency of one request in seconds; exact, from all requests
-    total                   sum of all latencies in seconds
+    rounds                  number of successful requests; the times are their latencies in seconds
     median q1 q3            nearest-rank p50, p25, p75 (pytest-benchmark interpolates), to three significant digits
-    iqr                     q3 - q1
-    ld15iqr hd15iqr         least and greatest latency within 1.5 iqr of q1 and q3
-    stddev_outliers         requests further than one standard deviation from the mean
-    iqr_outliers            requests further than 1.5 iqr below q1 or above q3
-    outliers                both, as `stddev;iqr`
-    extra_info.fileperf     percentiles, bytes/s, server CPU, errors, attack and wait, standing, and what limited the
-                            load, in SI units
+    extra_info.fileperf     percentiles, bytes/s, server CPU, errors, attack and wait, standing, and limit, in SI units
 
 Quartiles and outliers come from the histogram, so latencies are at most 0.1 % too high.
 """
@@ -23,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pytest_benchmark.storage.file import FileStorage
@@ -47,8 +40,6 @@ _NO_COMMIT = {"id": "unversioned", "time": None, "author_time": None, "dirty": F
 
 def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str, object]:
     """Returns a document without results, but with the facts that pytest-benchmark collects."""
-    from datetime import UTC, datetime
-
     from pytest_benchmark import __version__
     from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 

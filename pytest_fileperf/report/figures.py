@@ -12,24 +12,13 @@ from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
 from pytest_fileperf.report.remarks import event_texts, query_texts
 from pytest_fileperf.report.story import setting
-from pytest_fileperf.report.text import (
-    INDENT,
-    Screen,
-    Style,
-    pad,
-    paint,
-    plain,
-    quantity,
-    rate_text,
-    time_text,
-)
+from pytest_fileperf.report.text import INDENT, Screen, Style, pad, paint, plain, quantity, rate_text, time_text
 from pytest_fileperf.report.wording import limit_text, would_show
 from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
 NOTABLE = 1.1
 """Ratio from which two times are shown separately."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
-_OF_SMOKE = ("work", "answers", "failures", "run")
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
@@ -76,7 +65,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
         ("gate", [gates]),
     )
     if result.smoke:  # so few requests have no rate
-        rows = tuple(row for row in rows if row[0] in _OF_SMOKE)
+        rows = tuple(row for row in rows if row[0] in ("work", "answers", "failures", "run"))
     shown = ((title, [text for text in map(plain, texts) if text]) for title, texts in rows)
     return [(title, texts) for title, texts in shown if texts]
 

@@ -20,7 +20,7 @@ from html import escape
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.table import RUN_METRICS, metric_text, ranked_rows
@@ -106,16 +106,12 @@ def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
     name, verdict = _code(result.test.nodeid), result.verdict
     for item in verdict.comparisons:
         sides = _escaped(wording.sides_text(item))
-        change = _change(item) if item in story.compared(result) else ""
-        yield name, item.metric, sides, change, wording.tolerance_text(item), _marked(item.outcome)
+        change = wording.change_and_interval(item) if item in story.compared(result) else ""
+        yield name, item.metric, sides, _escaped(change), wording.tolerance_text(item), _marked(item.outcome)
     for check in verdict.broken:
         yield name, _code(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
     if not verdict.comparisons and not verdict.broken:
         yield name, "", "", "", "", _marked(result.standing)
-
-
-def _change(comparison: MetricComparison) -> str:
-    return _escaped(wording.change_and_interval(comparison))
 
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
@@ -125,7 +121,9 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
             _code(result.test.nodeid),
             *(_escaped(metric_text(name, result)) for name in RUN_METRICS),
             f"{result.measurement.errors:,}",
-            ", ".join(f"{item.metric} {_change(item)}" for item in story.compared(result)),
+            ", ".join(
+                f"{item.metric} {_escaped(wording.change_and_interval(item))}" for item in story.compared(result)
+            ),
             wording.word_of(result.standing),
         )
         for result in results

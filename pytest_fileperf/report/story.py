@@ -5,6 +5,7 @@ The sentences are in `wording` for verdicts, and in `remarks` for how the figure
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -33,11 +34,9 @@ STYLES: Mapping[str, Style] = {
 }
 """Outcomes of gates share words and styles with standings."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
-_EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """The outcome, or a hint at the end, already says these reasons."""
-_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
-_BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
+_ALWAYS_TOLD = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
 _OF_FIGURES = (
     NoteKind.NEVER_CONFIRMED,
     NoteKind.FIGURES_ONLY,
@@ -74,7 +73,7 @@ def pressing(results: Iterable[Result]) -> list[Result]:
 
 def is_notable(limit: Limit) -> bool:
     """Whether something other than the server's CPU, or the rate that was asked for, limited the load."""
-    return limit.kind not in _EXPECTED_LIMITS
+    return limit.kind not in (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 
 
 def is_limited_elsewhere(result: Result) -> bool:
@@ -279,6 +278,7 @@ def brief_notes(result: Result) -> list[str]:
     code = untold_code(result.verdict)
     # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
+    is_well = result.standing in (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
     told = (
         *findings(result),
         plain(result.recording.why_engine) if result.recording.engine == "http2" and not result.test.own else "",
@@ -290,8 +290,8 @@ def brief_notes(result: Result) -> list[str]:
         remarks.left_text(result),
         *remarks.growth_texts(result),
         *remarks.release_texts(result, only_losses=True),
-        *(wording.note_text(note) for note in result.notes if note.kind in _BRIEFLY),
-        "" if result.standing in _WELL else remarks.background_text(result),
+        *(wording.note_text(note) for note in result.notes if note.kind in _ALWAYS_TOLD),
+        "" if is_well else remarks.background_text(result),
         *(plain(wording.note_text(note)) for note in code if is_told and note.kind in _OF_FIGURES),
         _not_stored_text(result),
     )
@@ -341,16 +341,16 @@ def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
 
 
-def first_failures(
-    failures: Sequence[Failure], *, most: int = 3, cells: int = 160, tail: float = 0.5
-) -> tuple[list[tuple[Failure, str]], str]:
-    """Returns the most frequent kinds of failed requests, and a text that counts the other kinds, or is empty.
+def first_failures(failures: Sequence[Failure], *, in_full: bool = False) -> tuple[list[tuple[Failure, str]], str]:
+    """Returns the three most frequent kinds of failed requests, and a text that counts the other kinds, or is empty.
 
-    Each kind has its first example, in at most `cells` cells. The example is empty if it repeats the kind.
+    Each kind has its first example, shortened; the example is empty if it repeats the kind. With `in_full`, all kinds
+    and whole examples are returned.
     """
+    most, cells = (len(failures), sys.maxsize) if in_full else (3, 160)
     examples = (plain(failure.example) for failure in failures[:most])
     shown = [
-        (failure, "" if example == failure.kind else shorten(example, cells, tail=tail))
+        (failure, "" if example == failure.kind else shorten(example, cells))
         for failure, example in zip(failures, examples, strict=False)
     ]
     return shown, wording.other_kinds(failures[most:]) if failures[most:] else ""

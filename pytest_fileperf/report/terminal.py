@@ -284,8 +284,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
         return screen.prose(wording.NO_REQUEST, lead=[("FAILED", Style.BAD)], indent=INDENT)
-    in_full = {"most": len(failures), "cells": sys.maxsize} if all_kinds else {}
-    shown, rest = story.first_failures(failures, **in_full)
+    shown, rest = story.first_failures(failures, in_full=all_kinds)
     lines = []
     for failure, example in shown:
         lead = [(f"{failure.count:,}× failed:", Style.BAD)]

@@ -122,10 +122,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ReasonKind.NO_BASELINE_SATURATED: (f"no baseline yet, and this run makes none: {SATURATED}", _UNSATURATED),
     ReasonKind.SATURATED: (SATURATED, _UNSATURATED),
     ReasonKind.LOST: ("part of the load is missing: {text}", "Measure again"),
-    ReasonKind.LEFT_WORK: (
-        "{whose} still used {share} of a core after its last answer, so it cannot sustain this",
-        "",
-    ),
+    ReasonKind.LEFT_WORK: ("{whose} still used {share} of a core after its last answer, so it cannot sustain this", ""),
     ReasonKind.OTHER_MACHINE: (
         "the baseline comes from another machine ({differences}){because}",
         "Store one for this machine with --fileperf-update",
@@ -192,10 +189,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "Use a longer duration or gate a lower percentile",
     ),
     ReasonKind.NO_REQUEST: ("{side} has no successful request", ""),
-    ReasonKind.WAS_ZERO: (
-        "{metric} was 0 in {side}, and a change from or to 0 has no ratio",
-        "Set a limit instead",
-    ),
+    ReasonKind.WAS_ZERO: ("{metric} was 0 in {side}, and a change from or to 0 has no ratio", "Set a limit instead"),
     ReasonKind.NOT_MEASURED: ("{metric} was not measured in {side}{why}", ""),
     ReasonKind.FEW_FOR_PERCENTILE: (
         "{metric} of only {count:,} requests: at least {needed:,} tell it from the maximum",

@@ -79,8 +79,9 @@ def _capacity(result: Result) -> Chart | None:
         Unit.SECONDS,
         log=True,
     )
-    lines = [*_loads("p50", loads, FIRST), *_loads("p99", loads, SECOND)]
-    lines += _loads("p99 of the old code", old, QUIET) if old else []
+    p50s, p99s, old_p99s = [load.p50 for load in loads], [load.p99 for load in loads], [load.p99 for load in old]
+    lines = [*_loads("p50", loads, p50s, FIRST), *_loads("p99", loads, p99s, SECOND)]
+    lines += _loads("p99 of the old code", old, old_p99s, QUIET)
     lines += [level(name, limit, x, BAD) for name, limit in limits.items()]
     bands = [(found.low, found.high)] if found.rate and math.isfinite(found.high) else []
     says = "Each mark is a load of some seconds. Hollow: a limit was broken, or the server fell behind."
@@ -92,12 +93,12 @@ def _told(found: Capacity | None) -> list[RateTried]:
     return [load for load in found.tried if load.p99 is not None and not load.by_generator] if found else []
 
 
-def _loads(name: str, loads: Sequence[RateTried], colour: str) -> Iterator[Line]:
+def _loads(name: str, loads: Sequence[RateTried], values: Sequence[float | None], colour: str) -> Iterator[Line]:
     for hollow in (False, True):
         shown = [
             (load.rate, value)
-            for load in loads
-            if load.holds is not hollow and (value := load.p50 if name == "p50" else load.p99) is not None
+            for load, value in zip(loads, values, strict=True)
+            if load.holds is not hollow and value is not None
         ]
         says = [f"{quantity(rate, Unit.PER_SECOND)}: {time_text(value)}" for rate, value in shown]
         if shown:

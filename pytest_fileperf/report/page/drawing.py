@@ -82,10 +82,8 @@ class Chart:
     wide: bool = False
 
 
-def axis(
-    values: Iterable[float | None], unit: Unit, *, low: float = 0.0, log: bool = False, ends: bool = False
-) -> Axis:
-    """Returns the axis for values in SI units. It includes `low`, and ends at a tick, or with `ends` at the last value.
+def axis(values: Iterable[float | None], unit: Unit, *, log: bool = False, ends: bool = False) -> Axis:
+    """Returns the axis for values in SI units. It includes 0, and ends at a tick, or with `ends` at the last value.
 
     A logarithmic axis ends at powers of 10, and leaves out values that are not above 0.
     """
@@ -94,7 +92,7 @@ def axis(
         first, last = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
         places = [10.0**at for at in range(first, max(last, first + 1) + 1)]
         return Axis(low=places[0], high=places[-1], ticks=[(at, tick_text(at, at, unit)) for at in places], log=True)
-    least, most = min((low, *known)), max((low, *known))
+    least, most = min((0.0, *known)), max((0.0, *known))
     most = most if most > least else least + 1.0
     largest = max(abs(least), abs(most))
     _, size = _unit_for(largest, unit)
