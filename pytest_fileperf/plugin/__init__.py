@@ -31,18 +31,17 @@ __all__ = (
     "pytest_make_parametrize_id",
 )
 
-_MARKER = (
-    "fileperf(**keys): how a load test loads its app, and its limits: connections, duration, requests, app, "
-    "min_rps, max_p99 and more. See the README."
-)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line(
+        "markers",
+        "fileperf(**keys): how a load test loads its app, and its limits: connections, duration, requests, app, "
+        "min_rps, max_p99 and more. See the README.",
+    )
     refuse_no_values(config)
     if is_enabled(config):
         from pytest_fileperf.plugin.active import activate

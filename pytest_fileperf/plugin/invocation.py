@@ -131,7 +131,6 @@ def _why_not_host(host: str, network: Network) -> str | None:
 
 _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}
 """The first bytes of each report."""
-_PLAIN = ("smoke", "update", "prune", "against", "changed", "aa", "queries", "profile", "save")
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
@@ -168,8 +167,9 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     elif ini.get("history") and not given("smoke") and not given("aa"):
         history = config.rootpath / str(ini["history"])
     reason = given("reason")
+    plain = ("smoke", "update", "prune", "against", "changed", "aa", "queries", "profile", "save")
     options = Options(
-        **{name: given(name) for name in _PLAIN},
+        **{name: given(name) for name in plain},
         **{name: path(name) for name in _REPORTS},
         reason=None if reason is None else printable(" ".join(reason.split())),
         coverage=given("coverage") or bool(ini.get("coverage")),

@@ -77,10 +77,6 @@ _BUDGET_HELP = (
     "Limit the time of all comparisons together, as in 3min, in place of max_duration. Time that one test does not "
     "need is for the others, and undecided tests go on while time is left."
 )
-_HISTORY_HELP = (
-    "Append each comparison's ratio to a history, for `python -m pytest_fileperf trend` (default history.jsonl in the "
-    "directory of the baselines)."
-)
 _STRICT_HELP = "Fail tests that are NEW or INCONCLUSIVE."
 INI: Mapping[str, tuple[str, str]] = {
     **{key: ("string", help_text) for key, (_, help_text) in CHOICES.items()},
@@ -182,7 +178,14 @@ def add_options(parser: pytest.Parser) -> None:
         const="",
         metavar="NAME",
     )
-    option("-history", _HISTORY_HELP, nargs="?", const="", metavar="PATH")
+    option(
+        "-history",
+        "Append each comparison's ratio to a history, for `python -m pytest_fileperf trend` (default history.jsonl in "
+        "the directory of the baselines).",
+        nargs="?",
+        const="",
+        metavar="PATH",
+    )
     option(
         "-baselines", f"Keep baselines in this directory (default {DEFAULT_BASELINES} in the rootdir).", metavar="DIR"
     )
