@@ -16,10 +16,12 @@ from typing import TypeAlias
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailableError, Sampled
-from pytest_fileperf.judge.record import Explanation
+from pytest_fileperf.judge.record import Explanation, Result
+from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, Stalls, held_by, loss_of, stalls_of
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.stacks import (
     SMALL_SHARE,
@@ -208,16 +210,21 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
     return Explanation(text=costs_text(profile, found), details=details)
 
 
-def explain_start(
-    base_s: float, now_s: float, look: Callable[[], tuple[list[ImportTimes], list[ImportTimes]]]
-) -> Explanation:
-    """Returns the imports that made a start-up of `base_s` take `now_s`. Errors of `look` only cost the names."""
+def with_slow_start(result: Result, look: Callable[[], tuple[list[ImportTimes], list[ImportTimes]]]) -> Result:
+    """Adds the imports that made start-ups longer if start-ups are REGRESSED. `look` returns each version's imports."""
+    found = next((item for item in result.verdict.comparisons if METRICS[item.metric].of_start), None)
+    if found is None or found.outcome is not Outcome.REGRESSED or found.base is None or found.now is None:
+        return result
     grown: list[ImportGrowth] | None = None
-    with suppress(FilePerfError, OSError):
+    with suppress(FilePerfError, OSError):  # an error in a look only costs the names
         bases, nows = look()
         if all(each.seconds for each in (*bases, *nows)):  # else it is not Python
-            grown = grown_imports(now_s - base_s, bases, nows)
-    return Explanation(text=start_text(base_s, now_s, grown), details={"startup": start_json(base_s, now_s, grown)})
+            grown = grown_imports(found.now - found.base, bases, nows)
+    text, known = start_text(found.base, found.now, grown), result.explanation
+    details: dict[str, object] = {"startup": start_json(found.base, found.now, grown)}
+    if known is not None:
+        text, details = f"{known.text}\n{text}", {**(known.details or {}), **details}
+    return result.having(explanation=Explanation(text=text, details=details))
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]

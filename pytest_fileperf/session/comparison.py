@@ -52,7 +52,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
 from pytest_fileperf.session.budget import TIMES
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
-from pytest_fileperf.session.causes import Looked, explain_loss, explain_start, loss_between, served_of
+from pytest_fileperf.session.causes import Looked, explain_loss, loss_between, served_of, with_slow_start
 from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
@@ -365,7 +365,8 @@ class Comparison:
                     continue
                 measured = self._measured(servers)
                 self._rig.servers.fetch_document(self.plan.app, servers[Side.NOW])
-            return measured.judged(self._with_slow_start)  # once both servers have ended
+            # Once both servers have ended:
+            return measured.judged(partial(with_slow_start, look=self._sides.import_looks))
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         work, settings = self.plan.work, self.plan.settings
@@ -611,16 +612,6 @@ class Comparison:
         left_ns = 1.3 * self.plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
         look = self.plan.profile(max(600_000_000, round(left_ns / 12)))
         return explain_loss(look, looked, self.plan.generator_cores, loss, changed)
-
-    def _with_slow_start(self, result: Result) -> Result:
-        found = next((item for item in result.verdict.comparisons if METRICS[item.metric].of_start), None)
-        if found is None or found.outcome is not Outcome.REGRESSED or found.base is None or found.now is None:
-            return result
-        slow, explained = explain_start(found.base, found.now, self._sides.import_looks), result.explanation
-        if explained is not None:
-            details = {**(explained.details or {}), **(slow.details or {})}
-            slow = Explanation(text=f"{explained.text}\n{slow.text}", details=details)
-        return result.having(explanation=slow)
 
     def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, ...]:
         cpu, base = METRICS["cpu_per_request"], self._base
