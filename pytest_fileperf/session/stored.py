@@ -440,7 +440,8 @@ def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
     Only files that the server has loaded are the code. A command's files are unknown, so all files count.
     """
     changed = source.changed()
-    of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
+    found = loaded.among(map(source.path, changed))
+    of_code = [name for name in changed if not loaded.is_known or source.path(name) in found]
     why = f"{format_names(of_code)} changed during the measurement. Run it again" if of_code else ""
     return why, [name for name in changed if name not in of_code]
 

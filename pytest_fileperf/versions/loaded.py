@@ -38,8 +38,10 @@ class LoadedFiles:
     is_known: bool = False
     """Whether these are all files. Always False for a command."""
 
-    def has(self, path: Path) -> bool:
-        return path.resolve() in {Path(file).resolve() for file in (*self.modules, *self.read)}
+    def among(self, paths: Iterable[Path]) -> frozenset[Path]:
+        """Returns the paths that lead to loaded files. Installed files do not count."""
+        real = {Path(file).resolve() for file in (*self.modules, *self.read)}
+        return frozenset(path for path in paths if path.resolve() in real)
 
 
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:

@@ -269,7 +269,8 @@ class Source:
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
         """Returns `here`, but its tree even includes loaded new files that are not sources."""
         here = self.here
-        read = [path for path in self._new if loaded.has(self.path(path)) and not _SECRET.search(path)]
+        found = loaded.among(map(self.path, self._new))
+        read = [name for name in self._new if self.path(name) in found and not _SECRET.search(name)]
         if isinstance(here, str) or not read:
             return here
         try:
