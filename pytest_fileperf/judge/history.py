@@ -176,6 +176,8 @@ def _run_of(line: str) -> Run | int | None:
 # --- Series
 
 Compared: TypeAlias = Sequence[tuple[Run, TestRatios]]
+Ties: TypeAlias = defaultdict[str, defaultdict[str, list[tuple[float, float]]]]
+"""By one code and another: measured log ratios of the other to the one, with their variances."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +235,8 @@ def series_of(runs: Sequence[Run], beside: Sequence[Run] = ()) -> list[Series]:
 
 def _series(nodeid: str, metric: str, own: Compared, also: Compared, *, others: int) -> Series:
     session_sd = TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
-    offsets, apart, turns = _linked(metric, own, also, session_sd)
+    ties, turns = _ties_of(metric, own, also, session_sd)
+    offsets, apart = _joined(ties, dict.fromkeys(test.old for _, test in (*own, *also)))
     olds, machines = [test.old for _, test in own], [run.machine for run, _ in own]
     # Machines that take turns come back to a link with the same error, so all their turns share it.
     links = [0.0, *(apart(*both) / turns.get(both, 1) for both in pairwise(olds))]
@@ -255,38 +258,39 @@ def _series(nodeid: str, metric: str, own: Compared, also: Compared, *, others: 
     )
 
 
-def _linked(
-    metric: str, own: Compared, also: Compared, session_sd: float
-) -> tuple[dict[str, float], Callable[[str, str], float], dict[tuple[str, str], int]]:
-    """Returns old codes' log ratios to the first, a function for the variance between two, and how often two alternate.
-
-    A run ties its code to the old one. A tree of the surest ties joins all old codes (Prim's algorithm).
-    """
-    ties = defaultdict[str, defaultdict[str, list[tuple[float, float]]]](lambda: defaultdict(list))
-    turns = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
-
-    def tie(one: str, other: str, change: float, variance: float) -> None:
-        ties[one][other].append((change, variance))
-        ties[other][one].append((-change, variance))
-
+def _ties_of(metric: str, own: Compared, also: Compared, session_sd: float) -> tuple[Ties, dict[tuple[str, str], int]]:
+    """Returns the measured changes between codes, and how often neighbours in `own` have two old codes, if often."""
+    ties: Ties = defaultdict(lambda: defaultdict(list))
+    turns: Ties = defaultdict(lambda: defaultdict(list))
     for run, test in (*own, *also):
         ratio, error, _ = test.ratios[metric]
-        tie(test.old, run.tree, ratio, (error * (_LUCK if test.stored else 1)) ** 2 + session_sd**2)
+        _tie(ties, test.old, run.tree, ratio, (error * (_LUCK if test.stored else 1)) ** 2 + session_sd**2)
     for (_, one), (_, other) in pairwise(own):
         if one.old != other.old:
             (ratio, error, _), (next_ratio, next_error, _) = one.ratios[metric], other.ratios[metric]
-            variance = error**2 + next_error**2 + 2 * session_sd**2
-            turns[one.old, other.old].append((ratio - next_ratio, variance))
-            turns[other.old, one.old].append((next_ratio - ratio, variance))
+            _tie(turns, one.old, other.old, ratio - next_ratio, error**2 + next_error**2 + 2 * session_sd**2)
     # Machines with own baselines alternate. If they do so often, a step between two runs hardly matters.
-    often = {both: len(seen) for both, seen in turns.items() if len(seen) >= TREND.turns}
-    for (one_old, other_old), count in often.items():
-        if one_old < other_old:
-            changes, variances = zip(*turns[one_old, other_old], strict=True)
-            tie(one_old, other_old, median(changes), 3 * fmean(variances) / count)  # differences that share runs
-    olds = dict.fromkeys(test.old for _, test in (*own, *also))
+    often = {(one, other): len(turns[one][other]) for one in turns for other in turns[one]}
+    often = {both: count for both, count in often.items() if count >= TREND.turns}
+    for (old, new), count in often.items():
+        if old < new:
+            changes, variances = zip(*turns[old][new], strict=True)
+            _tie(ties, old, new, median(changes), 3 * fmean(variances) / count)  # neighbours share runs
+    return ties, often
+
+
+def _tie(ties: Ties, one: str, other: str, change: float, variance: float) -> None:
+    ties[one][other].append((change, variance))
+    ties[other][one].append((-change, variance))
+
+
+def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callable[[str, str], float]]:
+    """Returns the old codes' log ratios to the first, and a function that tells the variance between two.
+
+    A tree of the surest ties joins them (Prim's algorithm). A tie that nobody measured may be any.
+    """
     for both in pairwise(olds):
-        tie(*both, 0.0, 100 * _UNKNOWN_LINK)
+        _tie(ties, *both, 0.0, 100 * _UNKNOWN_LINK)
     first = next(iter(olds))
     offsets, above, ahead = dict[str, float](), dict[str, tuple[str, float]](), [(0.0, first, first, 0.0)]
     while ahead:
@@ -310,7 +314,7 @@ def _linked(
             total += variance
         return min(_UNKNOWN_LINK, total)
 
-    return offsets, apart, often
+    return offsets, apart
 
 
 # --- Trends

@@ -74,7 +74,12 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
     """
     tests, here, commit = ratios_of(results), source.here, source.commit_info() or {}
     if not tests or isinstance(here, str):
-        why = here if isinstance(here, str) else "no comparison of new and old code was complete"
+        if isinstance(here, str):
+            why = here
+        elif any(result.verdict.old_tree for result in results):
+            why = "no comparison of new and old code was complete"
+        else:
+            why = "no test has old code to compare with. Store baselines with --fileperf-update=new and commit them"
         return [*results], f"added nothing to {history}: {why}"
     environment = Environment.current()
     run = Run(
