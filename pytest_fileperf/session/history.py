@@ -74,13 +74,11 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
     """
     tests, here, commit = ratios_of(results), source.here, source.commit_info() or {}
     if not tests or isinstance(here, str):
-        if isinstance(here, str):
-            why = here
-        elif any(result.verdict.old_tree for result in results):
-            why = "no comparison of new and old code was complete"
-        else:
-            why = "no test has old code to compare with. Store baselines with --fileperf-update=new and commit them"
-        return [*results], f"added nothing to {history}: {why}"
+        reasons = [item.reason for result in results for item in result.verdict.comparisons]
+        why = "no comparison of new and old code was complete. Code that is still the baseline's is not compared"
+        if reasons and all(reason is not None and reason.kind is ReasonKind.NO_BASELINE for reason in reasons):
+            why = "no test has a baseline. Store them with --fileperf-update=new"
+        return [*results], f"added nothing to {history}: {here if isinstance(here, str) else why}"
     environment = Environment.current()
     run = Run(
         at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -84,3 +84,9 @@ def test_an_interrupted_run_adds_no_line_and_says_so(project: Project) -> None:
     assert ran.status == 2, ran.text
     assert "history.jsonl: the run was interrupted" in ran.said, ran.text
     assert not (project.top / ".fileperf" / "history.jsonl").exists()
+
+
+def test_a_run_without_baselines_says_how_to_get_them(project: Project) -> None:
+    project.write({"app.py": answering(), "test_it.py": TESTS}).commit()
+    ran = project.run("--fileperf-history")
+    assert "history.jsonl: no test has a baseline. Store them with --fileperf-update=new" in ran.said, ran.text
