@@ -127,7 +127,7 @@ def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str
 
 
 def tree_in(stored: Placed) -> str | None:
-    """Returns the tree in a file's entry. Raises ValueError for a tree that isn't a hash."""
+    """Raises ValueError for a tree that isn't a hash."""
     if not isinstance(stored.value, dict):
         raise ValueError(f"{stored.where} is not an object")
     if (tree := stored.get("tree")) is None:
@@ -138,7 +138,6 @@ def tree_in(stored: Placed) -> str | None:
 
 
 def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
-    """Returns JSON values in the order in which a reviewer reads them."""
     busy = entry.busy
     return {
         "captured": entry.captured,

@@ -33,11 +33,10 @@ class Threshold:
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
-        """Returns the threshold for a tolerance, which is a share of the old duration, but of the new rate."""
+        """Returns the threshold for a tolerance, a share of the old duration or of the new rate."""
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:
-        """Returns the threshold with this share of both errors."""
         return Threshold(limit=self.limit, alpha=share * self.alpha, bound_error=share * self.bound_error)
 
 
@@ -45,7 +44,7 @@ class Threshold:
 class Difference:
     """How much worse the new version is, as a log ratio: above 0 is worse for any metric.
 
-    All bounds are one-sided, by Student's t, for a given probability of error.
+    All bounds are one-sided. The parameter `error` of methods is a bound's probability of error, by Student's t.
     """
 
     worse: float
@@ -54,7 +53,7 @@ class Difference:
     df: float
 
     def margin(self, error: float) -> float:
-        """Returns the distance of a bound from `worse`."""
+        """Returns the distance between `worse` and a bound."""
         return standard_errors(error, self.df) * self.error
 
     def low(self, error: float) -> float:
@@ -64,7 +63,7 @@ class Difference:
         return self.worse + self.margin(error)
 
     def interval(self, metric: Metric) -> tuple[float, float]:
-        """Returns the interval of the metric's change that reports show, as shares."""
+        """Returns the interval of the metric's change that reports show (`Rules.confidence`), as shares."""
         low, high = sorted(metric.worse_sign * bound(RULES.bound_error) for bound in (self.low, self.high))
         return as_share(low), as_share(high)
 
@@ -81,7 +80,7 @@ class Difference:
         return self.is_below(0.0, threshold.alpha) and self.is_below(-threshold.limit, threshold.bound_error)
 
     def least_shown(self, threshold: Threshold) -> float:
-        """Returns the least observed `worse` that would count as a regression, with these errors."""
+        """Returns the least observed `worse` that would count as a regression."""
         return max(self.margin(threshold.alpha), threshold.limit + self.margin(threshold.bound_error))
 
     def detectable(self, threshold: Threshold) -> float:
@@ -107,7 +106,7 @@ class Differences:
         return self.metric.percentile is not None
 
     def parts(self, threshold: Threshold) -> list[tuple[Difference, Threshold]]:
-        """Returns `main`, and `guard` if there is one, each with its part of the errors."""
+        """Returns `main`, and the guard if there is one, each with its part of the errors."""
         if self.guard is None:
             return [(self.main, threshold)]
         share = RULES.calm_share if self.is_calm else RULES.total_share
@@ -127,7 +126,6 @@ class Differences:
         return self.tolerances * limit + RULES.excluded_more
 
     def seems_well(self, limit: float) -> bool:
-        """Returns whether `main` allows a PASS."""
         return self.main.worse <= limit and self.main.is_below(self.excluded(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
@@ -138,7 +136,10 @@ class Differences:
 
 
 def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:
-    """Returns the outcome by the rules in `gate` and `paired`, None if undecided; and the guard if it decided alone."""
+    """Returns the outcome, or None if undecided, and the guard if it decided alone.
+
+    The module docstrings of `gate` and `paired` have the rules.
+    """
     main, *guard = (difference.is_worse(part) for difference, part in found.parts(threshold))
     if main:
         return Outcome.REGRESSED, None
@@ -156,9 +157,9 @@ def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Di
 def judged(
     levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
 ) -> MetricComparison:
-    """Adds the outcome (None if undecided) and the difference to a metric's values.
+    """Adds an outcome (None if undecided) and the difference `shown` to a metric's values `levels`.
 
-    `seen` is the detectable worsening, a share; left out if it is too great to be of use.
+    `seen` is the detectable worsening, as a share. The result omits it if it is too great to be of use.
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
@@ -183,11 +184,11 @@ def compare_counts(
     *,
     pairs: int | None = None,
 ) -> MetricComparison:
-    """Judges exact counts, by each start-up's value and variance.
+    """Judges exact counts such as database queries per request, by each start-up's value and variance.
 
-    Their only noise is which requests came, and differences between start-ups: none if all requests are alike. So the
-    outcome is REGRESSED if the count grew by `Rules.least_counted`, the tolerance or its floor, whichever is greatest.
-    One start-up suffices. The probability of error does not matter: four standard errors exceed any session's.
+    Without noise of time, counts differ only if requests or start-ups differ. So the outcome is REGRESSED if the count
+    grew by `Rules.least_counted`, the tolerance or its floor, whichever is greatest. One start-up suffices. Four
+    standard errors are enough for any session's probability of error.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -210,26 +211,26 @@ def compare_counts(
 
 
 def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the mean of the start-ups' values and its variance, which is at least the spread between start-ups."""
+    """Returns the mean of the start-ups' values, and its variance by their own variances or their spread."""
     values, variances = zip(*boots, strict=True)
     between = variance(values) if len(boots) > 1 else 0.0
     return fmean(values), max(fmean(variances), between) / len(boots)
 
 
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:
-    """Returns the variance of deviations with these squares and degrees of freedom, drawn towards the usual one.
+    """Returns the variance by squared deviations with `df` degrees of freedom, drawn towards the `usual` variance.
 
-    The usual variance weighs as much as `weight` degrees of freedom. Three values alone know their spread to a factor
-    of two. A lucky one would make any change "significant". Source: Smyth, "Linear models and empirical Bayes methods
-    for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3;
-    here the usual variance is a constant.
+    `usual` weighs as much as `weight` degrees of freedom. Three values alone show their spread only to a factor of two.
+    If they happen to agree, any change would be "significant". Source: Smyth, "Linear models and empirical Bayes
+    methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004)
+    article 3; here the usual variance is a constant.
     """
     return (weight * usual + squares) / (weight + df)
 
 
 @lru_cache(maxsize=4096)
 def standard_errors(error: float, df: float) -> float:
-    """Returns a one-sided bound's distance in standard errors, at this probability of error: Student's t."""
+    """Returns a one-sided bound's distance in standard errors, at this probability of error, by Student's t."""
     from scipy.special import stdtrit
 
     return -float(stdtrit(df, error))

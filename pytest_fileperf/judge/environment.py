@@ -18,7 +18,7 @@ SERVER_PACKAGES = (
     "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
 )  # fmt: skip
 """Packages that usually answer requests. Reports show these, and list their changes first."""
-CPUINFO = Path("/proc/cpuinfo")
+_CPUINFO = Path("/proc/cpuinfo")
 _NUMBERS = {
     "cpu family": "family",
     "model": "model",
@@ -27,8 +27,6 @@ _NUMBERS = {
     "cpu revision": "revision",
 }
 """Fields of `/proc/cpuinfo` that tell generations of a processor apart: x86, then ARM."""
-_NOT_APART = ("packages", "conditions")
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +44,12 @@ class Environment:
     python: str
     """`CPython 3.11`: the patch release does not count."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """The version of every installed package. Runs compare in spite of changes, so that slow upgrades are found."""
+    """The version of every installed package. Runs compare in spite of changes, to find slow upgrades."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """Other causes of slowness, by name: the exact Python, and its container's CPU limit. Runs compare anyway."""
 
     @classmethod
-    def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
-        """Returns the environment of this process. `cpuinfo` is the file that names the processor."""
+    def current(cls, cpuinfo: Path = _CPUINFO) -> Environment:
         machine = platform.machine()
         debug = " with checks for debugging" if hasattr(sys, "gettotalrefcount") else ""
         return cls(
@@ -67,19 +64,20 @@ class Environment:
 
     @property
     def profile(self) -> str:
-        """The directory for this machine, in words and a digest: `linux-x86_64-2-cpython3.11-1f0c9a2b`."""
+        """The name of the directory for this environment's baselines: `linux-x86_64-2-cpython3.11-1f0c9a2b`."""
         exact = "\n".join(str(value) for value in self.to_json().values())
         words = f"{self.system}-{self.machine}-{self.cores}-{self.python.replace(' ', '')}".lower()
         readable = re.sub(r"[^a-z0-9_.-]+", "_", words)
         return f"{readable}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
     def differences(self, other: Environment) -> dict[str, str]:
-        """Returns the differences from an earlier one that keep runs apart: `{"cores": "cores was 2, is 4"}`."""
+        """Returns the differences from an earlier environment: `{"cores": "cores was 2, is 4"}`."""
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Returns everything that keeps runs apart, as JSON values."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _NOT_APART}
+        """Returns the fields that must be equal."""
+        own = (item.name for item in fields(self) if item.name not in ("packages", "conditions"))
+        return {name: getattr(self, name) for name in own}
 
     @classmethod
     def from_json(cls, stored: Placed) -> Environment:
@@ -104,7 +102,7 @@ def differences(
     *,
     said: Callable[[str, Mapping[str, object], Mapping[str, object]], str] = was_is,
 ) -> dict[str, str]:
-    """Returns the differences of two mappings of JSON values, worded by `said`; nested keys have dots."""
+    """Returns the differences of two mappings of JSON values by key, worded by `said`. Nested keys have dots."""
     before, after = dict(_flat(was)), dict(_flat(now))
     return {
         key: said(key, before, after)
@@ -114,10 +112,9 @@ def differences(
 
 
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the changed packages, the server's first.
+    """Returns `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and if there are many, `and 12 more`.
 
-    They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and if there are many, `and 12 more`. If `was` has only
-    `SERVER_PACKAGES`, as in the first baselines, other packages are left out.
+    The server's packages come first. If `was` contains only these, as in the first baselines, others are left out.
     """
     if set(was) <= set(SERVER_PACKAGES):
         now = server_packages(now)
@@ -146,7 +143,7 @@ def _package_change(name: str, was: str | None, now: str | None) -> str:
 
 
 def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """Returns JSON values by their place, `load.rounds`; items of lists of objects by their name or number."""
+    """Returns JSON values with their place, `load.rounds`. Objects in lists have their name or number as key."""
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
@@ -168,8 +165,8 @@ def _shown(values: Mapping[str, object], key: str) -> str:
     return "none" if value is None else str(value)
 
 
-def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> str:
-    """Returns the CPU time that control groups allow this process, `0.5 cores`, or `none`."""
+def cpu_limit(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> str:
+    """Returns the cores that Linux control groups allow this process, `0.5 cores`, or `none`."""
     try:
         listed = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -189,7 +186,7 @@ def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) ->
 
 
 def _quota_in(group: Path) -> list[float]:
-    """Returns one control group's cores; nothing if it has no limit."""
+    """Returns one control group's number of cores, or nothing if it has no limit."""
     for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
@@ -212,7 +209,7 @@ def _cpu_model(machine: str, cpuinfo: Path) -> str:
 
 
 def _model_of(block: str) -> str:
-    """Returns a processor's model by its lines of `/proc/cpuinfo`; empty if they name none.
+    """Returns the model in a processor's lines of `/proc/cpuinfo`; empty without one.
 
     A name such as `AMD EPYC` may stand for many generations, so the generation's numbers follow.
     """

@@ -129,8 +129,6 @@ def _shares(statuses: Mapping[int, int]) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootEvidence:
-    """One start-up of a server."""
-
     turns: tuple[Mapping[str, float], ...]
     """Each round's known metrics, by name, in SI units. If versions alternate, turn i of both makes cycle i. Otherwise
     rounds with enough requests also have percentiles."""

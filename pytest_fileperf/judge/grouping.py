@@ -19,15 +19,15 @@ FURTHER = re.compile(r"#[0-9]+$")
 
 
 def param_id(name: str) -> str:
-    """Returns the text in brackets."""
+    """Returns the text in brackets after the name of a test function."""
     return name.partition("[")[2].removesuffix("]")
 
 
 def param_texts(test: TestId) -> dict[str, str]:
-    """Returns each parameter's value in words: its part of the id, or the value itself if that is uncertain.
+    """Returns each parameter's part of the test's id, or its value as text if the parts are uncertain.
 
-    The id says `uvicorn-2` for a server, and contains ids that a user chose. Parts are joined with `-`, which they may
-    also contain. A text or a number is its own part unless the user gave another.
+    The id says `uvicorn-2` for a server, and contains ids that a user chose. `-` joins the parts, but they may also
+    contain it. A text or a number is its own part unless the user gave another.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -37,7 +37,7 @@ def param_texts(test: TestId) -> dict[str, str]:
 
 
 def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
-    """Returns the parameters for reports, without more than the test's id already shows.
+    """Returns the parameters for reports, which must not show more than the test's id does.
 
     A text, number or flag that is in the id stays. Another value becomes its part of the id, or its type's name.
     """
@@ -50,12 +50,12 @@ def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def _is_in(value: object, id_: str) -> bool:
-    """Returns whether an id shows a value, between its ends or the `-` that joins parts."""
+    """Returns whether a value is one or more parts of an id."""
     return isinstance(value, str | int | float | None) and f"-{value}-" in f"-{id_}-"
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
-    """Returns all parts of an id if some are known; None unless they fit in exactly one way."""
+    """Returns the parts of an id, of which some are `known`; None unless they fit in exactly one way."""
     greedy, lazy = (
         re.fullmatch("-".join(rest if text is None else re.escape(text) for text in known), whole)
         for rest in ("(.+)", "(.+?)")
@@ -74,7 +74,7 @@ _PARAM = "param:"
 
 
 def parse_group_by(text: str) -> tuple[str, ...]:
-    """Returns the labels in `func,param:size`. Raises ValueError that names the valid ones."""
+    """Returns the labels in `func,param:size`. Raises ValueError that names the valid labels."""
     labels = tuple(label.strip() for label in text.split(","))
     for label in labels:
         if label not in _LABELS and (label == _PARAM or not label.startswith(_PARAM)):
@@ -84,7 +84,7 @@ def parse_group_by(text: str) -> tuple[str, ...]:
 
 
 def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[Result]]:
-    """Returns the results by the title of their group, in order of appearance; "" has those without a group.
+    """Returns the results by the title of their group, in order of appearance; "" has the results without a group.
 
     With `name` and `fullname`, several measurements of one test make a group, because they share the test's name.
     """
@@ -117,7 +117,7 @@ def _part(test: TestId, label: str) -> str | None:
 
 
 def unknown_params(results: Iterable[Result], labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names in `param:NAME` that none of these tests has as a parameter."""
+    """Returns the names in `param:NAME` that aren't parameters of any of these tests."""
     known = {name for result in results for name in result.test.params}
     named = (label.removeprefix(_PARAM) for label in labels if label.startswith(_PARAM))
     return tuple(name for name in named if name not in known)

@@ -50,25 +50,23 @@ class Place:
     """1 + the number of members that are certainly better; None without a value."""
     shared: bool = False
     value: float | None = None
-    """Its value of the metric, in SI units."""
+    """The metric in SI units."""
     ratio: float | None = None
-    """Its value over the best one's: at most 1 for a rate, at least 1 for a duration."""
+    """Its value over the best value: at most 1 for a rate, at least 1 for a duration."""
     low: float | None = None
     high: float | None = None
-    """Interval of the ratio at the ranking's confidence; None for the best one."""
+    """Interval of the ratio at the ranking's confidence; None for the best member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedGroup:
-    """Measurements that are compared with each other."""
-
     metric: str
     """A name in `measure.metrics.METRICS`."""
     places: tuple[Place, ...]
-    """One for each member, best first; those without a value come last."""
+    """A place for each member, best first. Members without a value come last."""
     title: str = ""
     results: tuple[Result, ...] = ()
-    """In the order they were made; a place's `member` is an index into them."""
+    """The members in the order of their measurement: `Place.member` is an index into them."""
 
     @property
     def confidence(self) -> float:
@@ -81,7 +79,7 @@ class RankedGroup:
 
 
 def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
-    """Returns the metric that ranks the loads, and their evidence; `limits` are the loads' bottlenecks."""
+    """Returns the metric that ranks the loads, and their evidence. `limits` says what limited each load."""
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
     if all(limit.kind is LimitKind.RATE for limit in limits) and all(
@@ -94,7 +92,7 @@ def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple
 def rank(
     metric: Metric, sides: Sequence[Evidence], *, title: str = "", results: tuple[Result, ...] = ()
 ) -> RankedGroup:
-    """Returns the sides, ranked by the metric. `results` belong to the sides, in the same order."""
+    """Ranks the sides by the metric. `results` has a result for each side, in the same order."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
@@ -124,7 +122,7 @@ def rank(
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
-    """Makes the whole load on each start-up one round, if single rounds would say nothing about a rate."""
+    """Replaces each start-up's rounds by one for its whole load, if single rounds would say nothing about a rate."""
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
     if not recording.open_loop and not in_waves:
@@ -140,7 +138,7 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
 def _margins(
     metric: Metric, sides: Sequence[Evidence], levels: Mapping[int, Level], order: Sequence[int]
 ) -> dict[tuple[int, int], float]:
-    """Returns for each pair, the better one first, how far apart their logarithms must be to tell them apart."""
+    """Returns how far apart the logarithms of two members must be to tell them apart. The better member comes first."""
     pairs = list(combinations(order, 2))
     error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
     sd, df = RULES.drift_sd * math.sqrt(2) * tail_factor(metric), RULES.drift_df
@@ -162,10 +160,8 @@ def _exp(logarithm: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The user's options for a session, as far as reports depend on them."""
-
     command: str = ""
-    """As typed into a shell."""
+    """The command line as typed into a shell."""
     against: str = ""
     """Another version, as the user wrote it; empty if stored baselines were compared."""
     aa: bool = False
@@ -183,12 +179,12 @@ class SessionRecord:
     """Everything that reports show about a session, and their only input."""
 
     results: tuple[Result, ...] = ()
-    """In the order they were made."""
+    """In the order of their measurement."""
     groups: tuple[RankedGroup, ...] = ()
     unknown_params: tuple[str, ...] = ()
     """Parameters to group by that no test has."""
     failed: tuple[FailedTest, ...] = ()
-    """Tests that failed for another reason than a figure, in order. They may have results too."""
+    """Tests that failed for another reason than a figure, in order. They may also have results."""
     said: tuple[str, ...] = ()
     """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
     endpoints: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
@@ -210,7 +206,7 @@ class SessionRecord:
 
 
 def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:
-    """Returns the record; `labels` come from `parse_group_by` and define the groups.
+    """Returns a record of the results and their groups by `labels`, which come from `parse_group_by`.
 
     A group is ranked if at least two of its results have a successful request. Results of smoke runs are not ranked.
     Nor are searches for a capacity, because they choose their own rates.

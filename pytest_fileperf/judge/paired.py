@@ -74,7 +74,7 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 
 def share_of_looks(before: float, now: float) -> float:
-    """Returns a look's share of the error, by the shares of the time until the last look and `now`."""
+    """Returns a look's share of the error. `before` and `now` are the last and this look's shares of the time."""
     return sum(share for at, share in RULES.looks if before < at <= now)
 
 
@@ -90,8 +90,8 @@ def compare_pairs(
 ) -> MetricComparison:
     """Returns the metric's verdict at one look. INCONCLUSIVE means that this look leaves it undecided.
 
-    `alpha` is the gate's probability of error over all looks. This look may use a `share` of it. The pairs took
-    `elapsed_s`, and another one will take `next_s`.
+    `alpha` is the gate's probability of error over all looks, and `share` the part of it for this look. The pairs took
+    `elapsed_s`, and another pair will take `next_s`.
     """
     if metric.is_counted:
         known = (counts_of(metric, own) for own in sides_of(pairs))
@@ -113,13 +113,13 @@ def compare_pairs(
     levels = replace(levels, log_ratio=metric.worse_sign * main.worse, log_error=main.error)
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls show that a percentile is worse, but not by how much.
-    shown = evidence.main if guard is None or evidence.is_calm else guard
+    shown = main if guard is None or evidence.is_calm else guard
     detectable, reason = _with_guard(evidence, look, Difference.detectable), None
     if outcome is Outcome.REGRESSED:
         detectable = min(detectable, shown.worse)  # a worsening that was found can be found
     if guard is not None and evidence.is_calm:
         reason = Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(guard.low(RULES.bound_error)))
-    elif guard is not None and evidence.main.worse <= look.limit:
+    elif guard is not None and main.worse <= look.limit:
         reason = Reason(kind=ReasonKind.PAIRS_STALLS)
     elif outcome is None:
         reason = _why_undecided(evidence, look, detectable, _jump(metric, pairs))
@@ -127,17 +127,17 @@ def compare_pairs(
 
 
 def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
-    """Returns whether the rest of the time is unlikely to decide; `at` is the share of it that is over.
+    """Returns whether the rest of the time is unlikely to decide. `at` is the share of the time that is over.
 
-    Errors shrink with the square root of the time. The rest may decide it if equal versions would PASS with such
-    errors. It may also if the estimate, moved by `Rules.hopeless_errors` of them, would be REGRESSED.
+    Errors shrink with the square root of the time. The rest may decide if equal versions would PASS with such errors.
+    It may also if the estimate, moved by `Rules.hopeless_errors` of them, would be REGRESSED.
     """
     if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False
     last, shrunk = _last_look(tolerance, alpha), math.sqrt(at)
     for difference, threshold in evidence.parts(last):
         later = Difference(worse=difference.worse, error=difference.error * shrunk, df=difference.df)
-        # Even an IMPROVED `main` decides it, but the guard never shows a gain.
+        # Even an IMPROVED `main` decides, but the guard never shows a gain.
         seen = abs(later.worse) if difference is evidence.main else later.worse
         if seen + RULES.hopeless_errors * later.error >= later.least_shown(threshold):
             return False
@@ -152,7 +152,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
-    """Returns how much worse the new version is, by all pairs; None if they show too little."""
+    """Returns None if the pairs show too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
     error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
@@ -161,7 +161,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None
 
 
 def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:
-    """Returns `Differences.main` or its `guard`; None if the pairs show too little."""
+    """Returns `Differences.main`, or with `of_guard` its guard; None if the pairs show too little."""
     usual = usual_sd(RULES.pair_sd, set.intersection(*(set(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
@@ -172,7 +172,7 @@ def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool =
 
 
 def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
-    """Returns the value in the metric's unit: from all latencies, or from all turns."""
+    """Returns the metric over all these start-ups, in its unit."""
     if metric.percentile is not None:
         return percentile_of(sides, metric.percentile)
     turns = [rate for side in sides if (rate := side.rate(metric.name)) is not None]
@@ -203,9 +203,9 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
-    """Returns the multiple of these pairs' time that is likely to decide it at the last look; may be infinite.
+    """Returns the multiple of these pairs' time that is likely to decide at the last look; may be infinite.
 
-    Errors shrink with the square root of the time, and the estimate stays. Pairs that show too little need twice it.
+    Errors shrink with the square root of the time, and the estimate stays. If the pairs show too little, returns 2.
     """
     if (evidence := paired_evidence(metric, pairs)) is None:
         return 2.0
@@ -219,7 +219,7 @@ def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alp
 
 
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
-    """Returns the `need` for REGRESSED: by `main`, or by a guard between stalls if `main` roughly agrees."""
+    """Returns the least `need` for REGRESSED: by `main`, or by a guard between stalls if `main` roughly agrees."""
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
         return needs[0]
@@ -230,7 +230,7 @@ def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Differen
 def _why_nothing(
     metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, elapsed_s: float, next_s: float
 ) -> Reason:
-    """Returns the reason, with the time for enough pairs; `base` and `now` are the metric's values."""
+    """Returns the reason, with the time that enough pairs need; `base` and `now` are the metric's values."""
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
@@ -267,7 +267,7 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
 
 
 def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
-    """Returns a reason by the worsening that would not have shown, a log ratio; NOTHING_TOLD if it is too great."""
+    """Returns a reason with the worsening `ratio` (log) that would not have shown; NOTHING_TOLD if it is too great."""
     share = as_share(ratio)
     if share > (most := RULES.most_told(as_share(look.limit))):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
@@ -277,8 +277,8 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
     """Returns the percentiles below and above, with their seconds, if latency jumps by at least 70 %; else None.
 
-    It jumps at the share of requests that a pause hits. If servers stall as often as p99 notices, 97 of 263 undecided
-    simulated tests have a jump. p99.5 decides 58 of these, and 10 of the others. p95 decides most of both.
+    Latency jumps at the share of requests that a pause hits. If servers stall as often as p99 notices, 97 of 263
+    undecided simulated tests have a jump. p99.5 decides 58 of these, and 10 of the others. p95 decides most of both.
     """
     if metric.percentile is None:
         return None
@@ -298,21 +298,21 @@ ASKED = (0.05, 0.02)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
-    """How small a worsening of one metric shows, in 8 of 10 comparisons."""
+    """The changes of one metric that 8 of 10 comparisons would show on this machine."""
 
     metric: str
     seconds: float
     """The comparison's time."""
     smallest: float | None
-    """The smallest worsening, as a share, that would have shown; None if pairs showed too little."""
+    """The smallest worsening, as a share, that would have shown; None if the pairs show too little."""
     seconds_for: Mapping[float, float]
-    """The time that each change in `ASKED` needs, by the square root law."""
+    """The time that each change in `ASKED` needs: errors shrink with the square root of the time."""
 
 
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
-    """Returns how small a worsening of the metric shows here, and the time that each change in `ASKED` needs.
+    """Judges how exact a comparison of the same code with itself was, which took these `seconds`.
 
-    If the tolerance is too great for a change, the change's time is for a tolerance of half the change.
+    If the tolerance exceeds half of a change, the change's time is for a tolerance of that half.
     """
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
@@ -327,7 +327,7 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
     return NoiseFloor(metric=metric.name, seconds=seconds, smallest=smallest, seconds_for=times)
 
 
-# --- Looks at a comparison's evidence as it comes in, and decides when it is enough. Pure: the time is an argument
+# --- Looks at a comparison's evidence as it comes in, and decides when it is enough
 
 
 class Sequential:
@@ -342,10 +342,10 @@ class Sequential:
         part: float = 1.0,
         to_the_end: bool = False,
     ) -> None:
-        """`tolerances` has every gated metric by name; `alpha` is each gate's probability of error, `limit_s` the time.
+        """`tolerances` contains every gated metric by name, `alpha` is each gate's probability of error.
 
         `part` is the share of the error for these looks, if others follow at the same evidence. With `to_the_end` all
-        of the time is used, whatever the looks show.
+        of the time `limit_s` is used, whatever the looks show.
         """
         self._tolerances = tolerances
         self._alpha = alpha
@@ -386,10 +386,10 @@ class Sequential:
         return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
-        """Returns whether a regression is found, or the time that is left can decide nothing more.
+        """Returns whether a regression is found, or no metric is left that the rest of the time may decide.
 
-        Without a regression it takes a few more pairs. A metric does not PASS while its figures are worse by more than
-        the tolerance. Nothing waits for a metric that is only WATCHED.
+        Without a regression, it takes `Rules.settled_pairs`. A metric does not PASS while its figures are worse by more
+        than the tolerance. Nothing waits for a metric that is only WATCHED.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True

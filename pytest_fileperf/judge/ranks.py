@@ -2,18 +2,18 @@
 
 For any ratio r, two shares are compared in each pair. One is the share of new requests that take longer than r times
 the old percentile. The other is the share of old requests that take longer than the percentile. The interval consists
-of the ratios r without a clear difference (Woodruff, "Confidence intervals for medians and other position measures", J.
-Am. Stat. Assoc. 47 (1952) 635–646, for two samples in pairs). Latency may jump at the percentile, for example if a
-pause hits just that share of the requests. There a percentile's value is chance, and an interval around it as wide as
-the jump. But a share is as exact as anywhere.
+of the ratios r without a clear difference, as in Woodruff, for two samples in pairs. ("Confidence intervals for medians
+and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646.) Latency may jump at the percentile, for example if
+a pause hits just that share of the requests. Then chance decides the percentile's value, and an interval of values is
+as wide as the jump. But a share is as exact as anywhere.
 
-*Between stalls* fewer slow requests count: in a turn, no more than chance makes slow. A stall makes all connections
-wait at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain as their number. If
-single requests take longer, this shows with a fraction of the load.
+*Between stalls* at most as many slow requests count in a turn as chance makes slow. A stall makes all connections wait
+at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain as their number. If single
+requests take longer, this shows with a fraction of the load.
 
-The expected spread of shares in a pair is binomial, times how many slow requests come together (`clustering`). The
-usual difference of two start-ups adds its part. The observed spread is moderated with it by `Rules.ranks_prior_df`
-degrees of freedom. It may be smaller: pauses at equal distances differ less than by chance.
+The expected spread of shares in a pair is binomial, times the number of slow requests that come together
+(`clustering`). The usual difference of two start-ups adds its part. The observed spread is moderated with it by
+`Rules.ranks_prior_df` degrees of freedom. It may be smaller: pauses at equal distances differ less than by chance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
 _STEPS = 1000
-"""Per log ratio of 1: a latency is known to a thousandth."""
+"""Steps per log ratio of 1: a latency is known to a thousandth."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """A normal distribution, in seven points."""
@@ -48,10 +48,11 @@ class _RankDifference(Difference):
     """
 
     first: int
-    """The least ratio to the old percentile, in steps; the next ones follow step by step."""
+    """The least ratio to the old percentile, in steps; the next ratios follow step by step."""
     beyond: NDArray[np.float64]
     """For each ratio: the share of new requests above it, less the share of old requests above their percentile."""
     beyond_error: NDArray[np.float64]
+    """The standard error of `beyond`."""
 
     def low(self, error: float) -> float:
         """Returns the ratio below which more new requests are slow than chance allows."""
@@ -83,8 +84,8 @@ def difference_by_ranks(
 ) -> Difference | None:
     """Returns how much worse the percentile is; None if too few requests are slow to tell.
 
-    `usual` is how much the percentiles of two start-ups differ, as a log ratio. With `calm`, only slow requests between
-    stalls count; without stretches of time the result is None.
+    `usual` is the deviation between the percentiles of two start-ups, as a log ratio. With `calm`, only slow requests
+    between stalls count, and the result is None without `BootEvidence.stretches`.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
     requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
@@ -127,9 +128,10 @@ def difference_by_ranks(
 def _variances(
     base: float, now: NDArray[np.float64], parts: NDArray[np.float64], shifts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns two variances of a pair's share: by chance, and by the difference of two start-ups.
+    """Returns two variances of the mean share: by chance, and by the difference of two start-ups.
 
-    `base` and `now` are the mean shares; `parts` are squares of weights over requests, for each pair.
+    `base` and `now` are mean shares. `parts` contains each pair's squared weight over its old and its new requests.
+    `shifts` contains differences of two start-ups, in steps.
     """
     of_base, of_now = parts.sum(axis=1)
     places = np.arange(now.size) + shifts[:, None]
@@ -139,7 +141,7 @@ def _variances(
 
 
 def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[NDArray[np.float64], list[_Tail], float]:
-    """Returns the old shares above the percentile by pairs, the new tails by their ratio to it, and the clustering.
+    """Returns each pair's old share above the old percentile, its new tail by the ratio to it, and the clustering.
 
     Some neighbouring pairs share one percentile. Other requests lie above a sample's percentile as often as above the
     middle between it and the next sample.
@@ -174,9 +176,9 @@ def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
-    """Returns the step with a share `reach` of the weighted requests above it, and the part at it that counts.
+    """Returns the step with a share `reach` of weighted requests above it, and the part at it that counts.
 
-    Many requests may lie at the step: they count as far as the share is not full.
+    Many requests may lie at the step: they count until the share is full.
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
@@ -194,13 +196,13 @@ class _Tail:
     """
 
     first: int
-    """All requests take longer than this step."""
+    """A step below all requests."""
     shares: NDArray[np.float64]
-    """Above `first` and each step after it: from all requests down to none."""
+    """The shares above `first` and each step after it: from all requests down to none."""
 
     @property
     def last(self) -> int:
-        """No request takes longer than this step."""
+        """The first step with no request above it."""
         return self.first + self.shares.size - 1
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -208,7 +210,7 @@ class _Tail:
 
 
 def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Tail, _Tail]:
-    """Returns old and new; `most` limits how many requests of a stretch count, from its number of requests."""
+    """Returns the old and the new tail. For `most` see `excess_of`."""
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
     pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2
@@ -224,7 +226,7 @@ def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_T
 def _beyond(
     latency: Histogram, stretches: Sequence[Histogram], most: Callable[[float], float] | None
 ) -> NDArray[np.float64]:
-    """Returns the share of requests beyond each of the steps; from each stretch at most `most`."""
+    """Returns the share of requests at or above each step of `latency`; from each stretch at most `most` count."""
     if most is None:
         return np.asarray(np.append(latency.counts[::-1].cumsum()[::-1], 0) / latency.count)
     steps, counts = zip(*(stretch.held.arrays() for stretch in stretches), strict=True)

@@ -23,7 +23,7 @@ _LEFT_WORK = "a run with work left behind"
 
 
 class Standing(StrEnum):
-    """A measurement's result in a word: its gates' outcome, or something that weighs more."""
+    """A measurement's result in a word: its gates' outcome, or a fact that weighs more."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     """Not worse than the baseline by more than the tolerance. The test passes."""
@@ -56,7 +56,7 @@ class Standing(StrEnum):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it shows neither that the test is fast enough nor that it is not: never a plain pass."""
+        """Whether it leaves open if the test is fast enough."""
         return self in (Standing.INCONCLUSIVE, Standing.SATURATED)
 
 
@@ -97,7 +97,6 @@ class TestId:
         return "#".join(filter(None, self.subject))
 
     def of(self, subject: SubjectName) -> TestId:
-        """Returns the id of a part or a step of the same load."""
         part, step = subject
         nodeid = "#".join(filter(None, (self.nodeid, part, step)))
         return replace(self, nodeid=nodeid, part=part, step=step, group=None)
@@ -124,17 +123,15 @@ class FailedTest:
     """Path of the test module relative to the root directory, with `/`."""
     name: str
     line: int | None = None
-    """As in `TestId`."""
+    """As in `TestId`: from 1 on, or None."""
     phase: str = "call"
-    """pytest's word for when: `setup` (fixtures), `call` or `teardown`."""
+    """pytest's word for the time of the failure: `setup` (fixtures), `call` or `teardown`."""
     message: str = ""
-    """Its message, at most some lines."""
+    """At most some lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A profiler's findings about the server."""
-
     text: str
     """A few lines, or one line if the profiler could not look."""
     details: Mapping[str, object] | None = None
@@ -151,7 +148,7 @@ class Result:
     load: str
     """`32 connections, 6 s`."""
     identity: Mapping[str, object]
-    """Work, server and load as JSON values; a baseline must have an equal one."""
+    """Work, server and load as JSON values. Figures only compare with a baseline of equal identity."""
     recording: Recording
     measurement: Measurement
     verdict: Verdict
@@ -160,11 +157,11 @@ class Result:
     pairs: tuple[Pair, ...] = ()
     """Start-ups of both versions, if these were measured alternately."""
     base_seconds: float | None = None
-    """The time for both measurements, start-ups included."""
+    """The duration of the comparison with its start-ups, if two versions were measured alternately."""
     stored_latency: Histogram | None = None
     """The stored baseline's latencies, if only its figures were compared."""
     noise: tuple[NoiseFloor, ...] = ()
-    """The least change that the gates could see here, if the same code was compared with itself."""
+    """The smallest change that each gate could show here, if the same code was compared with itself."""
     explanation: Explanation | None = None
     """Functions that cost CPU time, or more of it than in the old version; None if nobody looked."""
     capacity: Capacity | None = None
@@ -181,13 +178,13 @@ class Result:
     """Facts that a reader must know about the served app, then about the load."""
 
     def having(self, **facts: Any) -> Result:
-        """Returns it with these fields, its own or its verdict's: no name is in both."""
+        """Returns a copy with these fields of its own or of its verdict: no name is in both."""
         own = {name: facts.pop(name) for name in Result.__dataclass_fields__ if name in facts}
         return replace(self, verdict=replace(self.verdict, **facts), **own)
 
     @property
     def lost(self) -> str:
-        """Which generators' parts of the load are missing, in either version, and why."""
+        """Which load generators' parts of the load are missing in either version, and why; empty if none is."""
         sides = (self.recording, self.base)
         return "; ".join(dict.fromkeys(why for side in sides if side is not None for why in side.lost))
 
@@ -198,7 +195,6 @@ class Result:
 
     @property
     def standing(self) -> Standing:
-        """The worst of everything known about it."""
         outcome = self.verdict.outcome
         if self.measurement.requests == 0 or (self.smoke and self.measurement.errors and not self.test.step):
             return Standing.FAILED

@@ -54,19 +54,19 @@ class PairValue:
 
     value: float
     variance: float
-    """Of the value, from within the pair."""
+    """Variance of `value`, from within the pair."""
     cycles: int = 0
-    """How many cycles of alternating turns `variance` comes from, 0 if none. Fewer than three say nothing about it."""
+    """The number of cycles behind `variance`, 0 if it comes from elsewhere. Fewer than three say nothing about it."""
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
-        """Returns the metric's change and 90 % interval within the pair, as shares. Start-ups differ by more."""
+        """Returns the metric's change and its 90 % interval, as shares. The interval omits how start-ups differ."""
         # An interval of 90 % has 1.6449 deviations of a normal distribution on each side.
         ratio, margin = metric.worse_sign * self.value, 1.6449 * math.sqrt(self.variance)
         return as_share(ratio), as_share(ratio - margin), as_share(ratio + margin)
 
 
 def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
-    """Returns the pairs in order, each with its value; for a percentile, neighbours with enough requests together."""
+    """Returns each pair with its value. For a percentile, it joins neighbours until they have enough requests."""
     if metric.percentile is None:
         return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
     # Requests that are slow together say as much as one.
@@ -75,7 +75,7 @@ def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], Pa
 
 
 def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
-    """Joins neighbours until each group has `least` requests of both versions; returns nothing if all have fewer."""
+    """Joins neighbours until each group has `least` requests of both versions; nothing if all together have fewer."""
     groups: list[list[Pair]] = []
     group: list[Pair] = []
     for pair in pairs:
@@ -89,7 +89,7 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
-    """Returns how many counted requests beyond a percentile come together (`excess_of`).
+    """Returns how many requests beyond a percentile come together. For `most` see `excess_of`.
 
     Take the same code with occasional stalls. If slow requests counted one by one, p99 would be REGRESSED in 3 of 1,000
     simulated tests, IMPROVED in 2. With this it is in none.
@@ -106,7 +106,7 @@ def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> Pai
 
 
 def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
-    """Returns a rate's typical ratio, or its total's; None if the pair shows nothing."""
+    """Returns a rate's typical ratio, or with `total` the ratio of all turns; None without one."""
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not cycles or not all(map(sum, zip(*cycles, strict=True))):
         return None if total and not cycles else _of_runs(metric, pair)
@@ -129,7 +129,7 @@ def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the log ratio of the sums and its variance, as for a ratio of paired means."""
+    """Returns the log ratio of the means over all cycles, and its variance."""
     base, now = (math.fsum(values) / len(values) for values in zip(*cycles, strict=True))
     if len(cycles) < 2:
         return math.log(now / base), 0.0
@@ -175,7 +175,7 @@ def _cycles(
 
 
 def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
-    """Returns the mean of the units, and its error. `usual` is how much two start-ups differ, as a log ratio."""
+    """Returns the mean of the units with its error. `usual` is the deviation between two start-ups, as a log ratio."""
     from scipy.special import chdtri
 
     values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]
@@ -195,7 +195,7 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
 
 
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
-    """Returns the variances, if from cycles moderated as if `prior_cycles` more had deviated like the units'."""
+    """Returns the units' variances. Cycles count as if `Rules.prior_cycles` with the usual variance were among them."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():
@@ -207,15 +207,15 @@ def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
 
 # --- Start-ups that get slower, or faster, one after another: then their mean describes none of them
 #
-# This needs an order without exception, and steps of about one size. The change must exceed the differences between
+# A trend has an order without exception, and steps of about one size. The change must exceed the differences between
 # start-ups of the same code, and between their own rounds. On a quiet or noisy machine at most 0.5 % of unchanged code
 # has such an order (`tests/judge/test_unit.py`).
 
 
 def trend_of(recording: Recording) -> tuple[float, ...]:
-    """Returns the values of start-ups that get steadily slower or faster; nothing without such a trend.
+    """Returns a value per start-up if they get steadily slower or faster; nothing without such a trend.
 
-    They are requests/s, or latencies in seconds if the load has a fixed rate.
+    Values are requests/s, or latencies in seconds if the load has a fixed rate.
     """
     values = [
         [
@@ -234,7 +234,7 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
 
 
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
-    """Returns whether a machine that changed meanwhile may be the cause of a trend.
+    """Returns whether the machine may be the cause of a trend with these `levels`.
 
     It may if it was busy, if the CPU time per request also changed, or if either is unknown.
     """

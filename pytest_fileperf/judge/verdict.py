@@ -190,8 +190,6 @@ class NoteKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A further fact that a reader must know: its kind, and the data for this kind."""
-
     kind: NoteKind
     texts: tuple[str, ...] = ()
     """Names, or texts from a user or another program."""
