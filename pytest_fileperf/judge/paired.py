@@ -275,11 +275,7 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
-    """Returns the percentiles below and above, with their seconds, if latency jumps by at least 70 %; else None.
-
-    Latency jumps at the share of requests that a pause hits. If servers stall as often as p99 notices, 97 of 263
-    undecided simulated tests have a jump. p99.5 decides 58 of these, and 10 of the others. p95 decides most of both.
-    """
+    """Returns the percentiles below and above, with their seconds, if latency jumps between them; else None."""
     if metric.percentile is None:
         return None
     beside = (100 - metric.percentile) / 2
@@ -287,7 +283,7 @@ def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
     before, after = (
         (at, latency.percentile_ns(at) / 1e9) for at in (metric.percentile - beside, metric.percentile + beside)
     )
-    return (before, after) if before[1] > 0 and after[1] / before[1] >= 1.7 else None
+    return (before, after) if before[1] > 0 and after[1] / before[1] >= RULES.jump else None
 
 
 # --- The changes that a comparison could see on this machine, from a comparison of the same code with itself

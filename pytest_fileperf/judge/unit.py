@@ -60,7 +60,7 @@ class PairValue:
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
         """Returns the metric's change and its 90 % interval, as shares. The interval omits how start-ups differ."""
-        # An interval of 90 % has 1.6449 deviations of a normal distribution on each side.
+        # 1.6449 deviations on each side contain 90 % of a normal distribution.
         ratio, margin = metric.worse_sign * self.value, 1.6449 * math.sqrt(self.variance)
         return as_share(ratio), as_share(ratio - margin), as_share(ratio + margin)
 
@@ -228,8 +228,9 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
     if len(values) < 3 or not all(values):
         return ()
     levels = [fmean(map(math.log, own)) for own in values]
-    # Standard errors of these means; for a single round, what rounds usually have.
-    errors = [stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else 0.05 for own in values]
+    errors = [
+        stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else RULES.course_round_sd for own in values
+    ]
     return tuple(map(math.exp, levels)) if _is_trend(levels, errors) else ()
 
 
@@ -248,8 +249,7 @@ def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
         if not cpu or not requests:
             return True
         costs.append(cpu / requests)
-    # Even if the machine's speed is not the cause, CPU time per request may show 0.3 of a change.
-    return abs(math.log(costs[1] / costs[0])) > 0.3 * abs(math.log(levels[-1] / levels[0]))
+    return abs(math.log(costs[1] / costs[0])) > RULES.course_cpu * abs(math.log(levels[-1] / levels[0]))
 
 
 def _value(round_: Round, open_loop: bool) -> float | None:
@@ -260,12 +260,10 @@ def _value(round_: Round, open_loop: bool) -> float | None:
 
 def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:
     total, steps = levels[-1] - levels[0], [after - before for before, after in pairwise(levels)]
-    # Log ratios of first and last, by number: start-ups of the same code differ by 1 to 6 % each.
-    if abs(total) < {3: 0.3, 4: 0.25}.get(len(levels), 0.2):
+    if abs(total) < RULES.course_totals[min(len(levels), 5) - 3]:
         return False
-    # Every step must be a good part of an even one, because one jump is not a trend. It must also exceed three standard
-    # errors.
-    least, sign = 0.3 * abs(total) / len(steps), math.copysign(1, total)
+    least, sign = RULES.course_step * abs(total) / len(steps), math.copysign(1, total)
     return all(
-        sign * step >= max(least, 3 * math.hypot(*both)) for step, both in zip(steps, pairwise(errors), strict=True)
+        sign * step >= max(least, RULES.course_errors * math.hypot(*both))
+        for step, both in zip(steps, pairwise(errors), strict=True)
     )
