@@ -279,22 +279,19 @@ def growth_texts(result: Result) -> tuple[str, ...]:
 
 
 def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) -> str:
+    """Returns how a resource grew, first in the version in which the growth lasts; empty if it lasts in none."""
     by_now, by_base = (None if own is None else getattr(own, name) for own in (now, base))
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:
-        old = "" if by_base is None else _than(name, by_base, by_now, "with the old code")
-        return f"{what} grew by {_each(name, by_now)} per request{old}"
-    if lasts_base and by_base is not None and by_now is not None:
-        now_text = _than(name, by_now, by_base, "now")
-        return f"{what} of the old code grew by {_each(name, by_base)} per request{now_text}"
-    return ""
-
-
-def _than(name: str, other: float, value: float, whose: str) -> str:
-    """Compares the growth in the `other` version with a lasting one. From 10 to 50 % of it nothing is certain."""
-    if other >= 0.5 * value:
-        return f", and by {_each(name, other)} {whose}"
-    return f", and did not {whose}" if other <= 0.1 * value else ""
+        by, other, of, whose = by_now, by_base, "", "with the old code"
+    elif lasts_base and by_base is not None and by_now is not None:
+        by, other, of, whose = by_base, by_now, " of the old code", "now"
+    else:
+        return ""
+    text = f"{what}{of} grew by {_each(name, by)} per request"
+    if other is None or 0.1 * by < other < 0.5 * by:  # nothing is certain about the other version
+        return text
+    return f"{text}, and did not {whose}" if other <= 0.1 * by else f"{text}, and by {_each(name, other)} {whose}"
 
 
 def _each(name: str, value: float) -> str:
