@@ -237,7 +237,6 @@ class CommandLaunch(ProcessLaunch[Command]):
         self._builds = builds
         self._host = start_up.host
         self._port = 0
-        self._reach = Reach()
         self._env: Mapping[str, str] = {}
 
     def prepare(self, run_directory: Path) -> Invocation:

@@ -150,6 +150,8 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self._why_fresh = ""
         self._child: Child | None = None
         self._running: RunningServer | None = None
+        self._reach = Reach()
+        """Set by `prepare`."""
 
     @abstractmethod
     def prepare(self, run_directory: Path) -> Invocation:

@@ -51,12 +51,11 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
     def __init__(
         self, spec: AsgiSpec, app: AppSpec, start_up: StartUp, imports: Imports, preloads: Preloads | None = None
     ) -> None:
-        is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its start-ups
-        can_be_held = is_alike and isinstance(app.target, str)
-        super().__init__(spec, start_up, preloads if is_alike else None, can_be_held=can_be_held)
+        is_env_alike = not any(map(has_names, dict(spec.env).values()))  # in all start-ups
+        can_be_held = is_env_alike and isinstance(app.target, str)
+        super().__init__(spec, start_up, preloads if is_env_alike else None, can_be_held=can_be_held)
         self._app = app
         self._imports = imports
-        self._reach = Reach()
         self._version = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
         """The beginning of messages about the old code of a comparison; empty for the new code."""
 
