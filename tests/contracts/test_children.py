@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -47,7 +48,7 @@ import pytest
 
 @pytest.mark.parametrize("path,requests", [("/pool", 100), ("/tool", 30)], ids=["pool", "tool"])
 def test_path(fileperf, path, requests):
-    fileperf.get(path, connections=2, requests=requests, duration="60s", boots=1, gate="none")
+    fileperf.get(path, connections=2, requests=requests, duration="60s", boots=1, warmup="0.1s", gate="none")
 """
 TOOL = "child processes (functions unknown)"
 
@@ -55,7 +56,7 @@ TOOL = "child processes (functions unknown)"
 def test_child_processes_are_looked_at_or_told_by_their_size(project: Project) -> None:
     project.write({"app.py": APP, "test_load.py": TESTS})
 
-    ran = project.told(TOOL, "--fileperf-profile")
+    ran = project.told(re.escape(TOOL), "--fileperf-profile")
 
     found = {name: result["profile"]["functions"] for name, result in results(ran).items()}
     pool, tool = (
