@@ -384,14 +384,17 @@ class Sequential:
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or no metric is left that the rest of the time may decide.
 
-        Without a regression, it takes `Rules.settled_pairs`. A metric does not PASS while its figures are worse by more
-        than the tolerance. Nothing waits for a metric that is only WATCHED.
+        Either takes `Rules.known_pairs` or `Rules.known_cycles`, and the latter also `Rules.settled_pairs`. A metric
+        does not PASS while its figures are worse by more than the tolerance. Nothing waits for a metric that is only
+        WATCHED.
         """
-        if any(item.outcome is Outcome.REGRESSED for item in found):
-            return True
+        cycles = sum(len(pair.base.turns) for pair in pairs)
+        is_known = len(pairs) >= RULES.known_pairs or not 0 < cycles < RULES.known_cycles
+        if worse := [METRICS[item.metric] for item in found if item.outcome is Outcome.REGRESSED]:
+            return is_known or any(metric.of_start for metric in worse)
         if all(METRICS[item.metric].is_counted and item.outcome is not Outcome.INCONCLUSIVE for item in found):
             return True
-        if len(pairs) < RULES.settled_pairs:
+        if len(pairs) < RULES.settled_pairs or not is_known:
             return False
         return all(
             is_hopeless(METRICS[item.metric], pairs, tolerance=item.tolerance, alpha=self._alpha, at=at)

@@ -127,6 +127,12 @@ class Rules:
     """With fewer pairs, only a regression ends a comparison that has time for another pair. The first three load a
     version for 1.5 s, too short to show stalls. With 1.4 s, stalls of 30 ms that cost 10 % passed after three in 3
     of 400 simulated tests."""
+    known_cycles: int = 15
+    """With fewer cycles in fewer than `known_pairs`, a comparison that has time goes on. Three pairs of one to three
+    cycles may agree by chance. On two cores with 8 to 21 busy programs, this failed 2 of 60 tests of unchanged code. On
+    a quiet machine, the first three pairs have 21 or more."""
+    known_pairs: int = 5
+    """So many pairs show by themselves how much they differ."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)
     """For the ratio of two start-ups of the same code. Not stabilised it is √2 times the deviation of one start-up.
     Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231 pairs)."""

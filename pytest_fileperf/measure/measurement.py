@@ -61,7 +61,9 @@ class LatencySummary:
     def percentile(self, percent: float) -> float:
         """Returns a percentile in seconds. Raises ValueError outside 0 to 100, and for figures read from a file."""
         if self.count and not self.histogram.count:
-            raise ValueError("these figures were read from a file, which has no other percentiles")
+            raise ValueError(
+                "figures that were read from a file have no percentile(). Use p50, p75, p90, p95, p99 or p999"
+            )
         return self.histogram.percentile_ns(percent) / 1e9
 
 

@@ -89,7 +89,7 @@ def breach_texts(run: Measurement) -> tuple[str, ...]:
     return (
         cut_off * bool(run.cut_off),
         f"the server sent more than the answer, so {given_up} had to be opened anew" * bool(run.out_of_step),
-        f"the server closed {closed} without notice, after {share} of the answers" * bool(run.closed_unsaid),
+        f"the server closed {closed} without announcing it, after {share} of its answers" * bool(run.closed_unsaid),
         reconnect_text(run),
     )
 

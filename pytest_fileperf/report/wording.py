@@ -125,15 +125,15 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ReasonKind.LEFT_WORK: ("{whose} still used {share} of a core after its last answer, so it cannot sustain this", ""),
     ReasonKind.OTHER_MACHINE: (
         "the baseline comes from another machine ({differences}){because}",
-        "Store one for this machine with --fileperf-update",
+        "Store a baseline for this machine with --fileperf-update",
     ),
     ReasonKind.OTHER_WORK: (
         "the baseline was measured in another way ({differences})",
         "Store a new baseline with --fileperf-update",
     ),
     ReasonKind.MEMORY_COURSE: (
-        "the baseline lacks the number of requests that led to its memory",
-        "Store a new one with --fileperf-update=all",
+        "memory is compared after equally many requests, and the baseline does not say after how many",
+        "Store a new baseline with --fileperf-update=all",
     ),
     ReasonKind.OTHER_ROWS: (
         "the feed's rows differ from the baseline's rows",
@@ -189,7 +189,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "Use a longer duration or gate a lower percentile",
     ),
     ReasonKind.NO_REQUEST: ("{side} has no successful request", ""),
-    ReasonKind.WAS_ZERO: ("{metric} was 0 in {side}, and a change from or to 0 has no ratio", "Set a limit instead"),
+    ReasonKind.WAS_ZERO: ("{metric} was 0 in {side}, so its change in % cannot be computed", "Set a limit instead"),
     ReasonKind.NOT_MEASURED: ("{metric} was not measured in {side}{why}", ""),
     ReasonKind.FEW_FOR_PERCENTILE: (
         "{metric} of only {count:,} requests: at least {needed:,} tell it from the maximum",
@@ -203,8 +203,8 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ),
     ReasonKind.STATEMENT: ("{often}{text}{at}", ""),
     ReasonKind.PAIRS_NO_RATIO: (
-        "{metric} was 0 or not measured in {pair_side}, and a change from or to 0 has no ratio",
-        "",
+        "{metric} was 0 or not measured in {pair_side}, so its change in % cannot be computed",
+        "Set a limit instead",
     ),
     ReasonKind.PAIRS_FEW: ("at least {needed} start-ups of each version must answer, but {count} did", "{longer}"),
     ReasonKind.PAIRS_FEW_REQUESTS: (
@@ -320,10 +320,10 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.FIGURES_ONLY: "compared with stored figures only: {names}",
     NoteKind.SAME_CODE: "the code is the same as {names}",
     NoteKind.IN_TURN: "measured alternately with the code of {names}",
-    NoteKind.PACKAGES_HERE: "{names}: it runs with the packages installed here",
+    NoteKind.PACKAGES_HERE: "{names}, so the old code ran with the packages installed here",
     NoteKind.PACKAGES: "changed packages: {names}",
-    NoteKind.ROUGHLY_KNOWN: f"the stored figures are known only to {{share}} %, not to {100 * RULES.known_to:g} %,"
-    " because the machine is noisy",
+    NoteKind.ROUGHLY_KNOWN: "the stored figures are rough, because the machine is noisy: "
+    f"±{{share}} %, not ±{100 * RULES.known_to:g} %",
     NoteKind.NO_CODE_STORED: "stored only figures, because the code cannot be found again: {names}",
     NoteKind.TOLD: "{names}",
 }

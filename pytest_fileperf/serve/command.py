@@ -73,7 +73,7 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
     elif any(PYTHON in word for word in spec.command) or program.parent == Path(code_tree.interpreter).parent:
         return
     else:
-        advice = f"Start it with {PYTHON}, as in {PYTHON} -m {program.name}"
+        advice = f"Start it with {PYTHON}, which stands for each version's Python, as in {PYTHON} -m {program.name}"
     raise PlanError(f"{spec.name} would run the same code here and for {code_tree.title}. {advice}", where="Command")
 
 
@@ -242,7 +242,7 @@ class CommandLaunch(ProcessLaunch[Command]):
     def prepare(self, run_directory: Path) -> Invocation:
         if not scratch.IS_SUPERVISED:  # without process groups and signals nothing could reliably end it
             raise PlanError(
-                f"{self.spec.name} does not run on this system. Start the server yourself, and give "
+                f"on this system fileperf cannot start {self.spec.name}. Start the server yourself, and give "
                 'server=Url("http://127.0.0.1:…")',
                 where=self._where,
             )

@@ -118,12 +118,12 @@ def _advice(mine: str, settings: str, server: str) -> str:
     name = mine if "test" in last and not _is_in_memory(mine) else name
     file = f', which needs a file, "TEST": {{"NAME": "{name}"}} in DATABASES' if is_file else ""
     return (
-        "the load could write into real data. Let the settings read the database's name from an environment "
-        "variable. Let the app's factory make and migrate a database for each start-up, as in "
-        f'{server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}). Or give the server the test '
-        f'database{file}: {server}env={{"DB_NAME": "{name}"}}), and mark the test '
-        "django_db(transaction=True). Else the load's data stays there for other tests. If the server may "
-        f'use that database, or needs none, confirm it: {server}env={{"{SETTINGS}": "{settings}"}})'
+        "the load could write into real data. Do one of these. For a new database at each start-up, let the settings "
+        "read its name from an environment variable. Let the app's factory make and migrate it, as in "
+        f'{server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}). For the test database{file}: '
+        f'{server}env={{"DB_NAME": "{name}"}}), and mark the test django_db(transaction=True), or the load\'s data '
+        "stays there for other tests. If the server may use its own database, or needs none: "
+        f'{server}env={{"{SETTINGS}": "{settings}"}})'
     )
 
 

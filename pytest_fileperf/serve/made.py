@@ -266,7 +266,7 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
 
 
 def tell_difference(
-    part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the one that the server imports"
+    part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the imported app"
 ) -> str:
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
     # Passwords go before the entries are cut, so that no part of one is left.
@@ -280,9 +280,9 @@ def tell_difference(
     if only_mine and only_theirs:
         return f"the test's app{where} has {title} {only_mine}, but {other} has {only_theirs}"
     if only_mine:
-        return f"the test's app{where} has {title} {only_mine}, which {other} lacks"
+        return f"the test's app{where} has {title} that {other} lacks: {only_mine}"
     if only_theirs:
-        return f"the test's app{where} lacks {title} {only_theirs}, which {other} has"
+        return f"{other} has {title} that the test's app{where} lacks: {only_theirs}"
     return f"the test's app{where} has its {title} in another order than {other}"
 
 

@@ -305,8 +305,8 @@ def _sources(copied: Mapping[str, str]) -> list[Distribution]:
     for name, version in copied.items():
         if here.get(name) != version:
             raise PlanError(
-                f"{name} {version} came from no package index, and this environment has "
-                f"{here.get(name, 'none')}. It can only be copied, so install the same version here"
+                f"{name} {version} is in no package index, and {here.get(name, 'no version')} is installed here. "
+                f"To measure with the old packages, install {name} {version} here"
             )
     first: dict[str, Distribution] = {}
     for distribution in distributions() if copied else ():

@@ -71,7 +71,7 @@ class ChunkedReader:
         if self._next is _Line.AFTER_DATA and self._line != b"\r":
             raise httpx.RemoteProtocolError(f"a chunk is followed by {bytes(self._line[:20])!r}, not by a line end")
         if len(self._line) + len(self._trailers) > MAX_HEAD_BYTES:
-            raise httpx.RemoteProtocolError("a line in the chunked body, or its trailers, are too long")
+            raise httpx.RemoteProtocolError("the chunked answer has a line, or trailers, of more than 100 KiB")
 
     def _ends_with(self, line: bytes) -> bool:
         """Takes a line without its LF, and returns whether it is the last line of the body."""

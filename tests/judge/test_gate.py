@@ -179,7 +179,7 @@ def test_rounds_that_differ_more_than_their_requests_explain_widen_a_percentile(
 
 
 NEEDS = "p99 needs 299 requests, but {} has {}. Use a longer duration or gate a lower percentile"
-RATIO = "error rate was 0 in this run, and a change from or to 0 has no ratio. Set a limit instead"
+RATIO = "error rate was 0 in this run, so its change in % cannot be computed. Set a limit instead"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ OWN_SPEED = "the load generator was saturated, so the figures are its own and no
         ({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "Compare with a baseline"),
         ({"is_new": True}, Outcome.NEW, "no baseline yet. Store one"),
         ({"is_new": True, "saturated": True}, Outcome.NEW, "no baseline yet, and this run makes none"),
-        ({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}. Store one"),
+        ({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}. Store a"),
         ({"entry": found(*OTHER_MACHINE), "no_code": "no Git"}, UNDECIDED, MACHINE + NO_CODE),
         (
             {"identity": OTHER_WORK, "no_code": "no Git"},

@@ -281,7 +281,7 @@ def test_a_file_that_is_no_program_is_told(boot: Boot, tmp_path: Path) -> None:
 
 def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_fileperf.host.scratch.IS_SUPERVISED", False)
-    with pytest.raises(PlanError, match=r"does not run on this system. Start the server yourself, .*Url"):
+    with pytest.raises(PlanError, match=r"on this system fileperf cannot start .* Start the server yourself, .*Url"):
         boot(Command(SERVER))
 
 

@@ -89,7 +89,7 @@ def test_pytest_django_is_found(theirs: dict[str, str], monkeypatch: pytest.Monk
     [
         (
             "test_shop",
-            'server the test database: Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(tr',
+            'For the test database: Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(tr',
         ),
         ("shop", 'the test database: Uvicorn(env={"DB_NAME": "test_shop"})'),
         (":memory:", 'the test database, which needs a file, "TEST": {"NAME": "test.sqlite3"} in DATABASES: Uvicorn('),
@@ -102,8 +102,8 @@ def test_a_refusal_names_the_ways_out(mine: str, advice: str) -> None:
     refusal = here.refusal(replace(here, names=(("default", "real"),)), [])
     assert refusal is not None
     assert advice in refusal
-    assert 'a database for each start-up, as in Uvicorn(env={"DB_NAME": f"{tmp_' in (refusal)
-    assert refusal.endswith('confirm it: Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
+    assert 'make and migrate it, as in Uvicorn(env={"DB_NAME": f"{tmp_' in (refusal)
+    assert refusal.endswith('or needs none: Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
 
 
 class Connected:

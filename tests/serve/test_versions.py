@@ -391,4 +391,4 @@ def test_a_command_with_another_interpreter(other: CodeTree, environment: Path, 
     assert answer(Command("python serve.py {port}"), other) == answer(SERVE, other) == str(environment)
     error = failure(Command("sh serve.sh {port}"), other)
     assert type(error) is PlanError
-    assert "Start it with {python}" in str(error)
+    assert "Start it with {python}, which stands for" in str(error)

@@ -125,7 +125,7 @@ def test_an_environment_in_the_cache_is_used_and_marked_as_used(cache: Path) -> 
 def test_why_there_is_no_environment(cache: Path) -> None:
     made({"a": "1"}, cache)
     without_tool = r"^an environment needs uv or pip. Install one"
-    not_here = r"^a 1 \(git 1a2b3c4\) came from no package index, and this environment has none. It can"
+    not_here = r"^a 1 \(git 1a2b3c4\) is in no package index, and no version is installed here"
     for packages, why in (
         ({"a": "2"}, without_tool),
         ({}, without_tool),
