@@ -31,9 +31,10 @@ from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
-    """With `to_store` it measures until the figures are certain, because many later runs will use the baseline.
+    """Measures the code here, without another version.
 
-    Then figures from a busy machine are left out unless there are no others.
+    With `to_store` the load repeats until its figures are certain, because later runs will compare with them. Then
+    loads on a busy machine count only if there are no others.
     """
     return _Alone(plan, rig).measured(to_store=to_store)
 
@@ -43,7 +44,7 @@ class _Alone:
         self._plan = plan
         self._rig = rig
         self._seen: list[RunningServer] = []
-        """All loaded servers. A server's place here is its start-up's number in the recording."""
+        """All servers loaded so far. A server's index in this list is `Boot.index` in the recording."""
         self._log: tuple[str, ...] = ()
         """The last log lines of the first server that answered with a status of 500 or more."""
 
@@ -99,7 +100,7 @@ class _Alone:
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
-        """Loads start-ups until the figures are certain or the time is over; returns all loads that count."""
+        """Loads until the figures are certain or the time is over. Returns runs from a busy machine only if all are."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
         limit_s = min(60.0, 12 * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
@@ -153,14 +154,14 @@ class _Alone:
         return search
 
     def _numbers(self) -> list[int]:
-        """Returns the start-ups in random order, but first the start-up that already serves."""
+        """Returns the numbers of the start-ups in random order, but first the start-up that already serves."""
         plan, rig = self._plan, self._rig
         serving = rig.servers.serving(plan.settings.server, plan.app)
         return sorted(rig.chance.sample(range(plan.boots), plan.boots), key=lambda number: number != serving)
 
     @contextmanager
     def _booted(self, number: int, tell: Tell) -> Iterator[tuple[RunningServer, Load]]:
-        """Gives a start-up, and a function that loads it, between the test's setup and teardown."""
+        """After the test's setup, yields a server and a function that loads it. The teardown follows the block."""
         plan, rig = self._plan, self._rig
         boot = partial(rig.servers.boot, is_timed=plan.times_starts, counts_queries=plan.counts_queries)
         server = boot(plan.settings.server, plan.app, number, plan.cores)
@@ -178,7 +179,7 @@ class _Alone:
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
-    """Returns the greatest standard error of the gated metrics; 0.0 if rounds show no error of any."""
+    """Returns the greatest standard error of the metrics in `gate`, as a share; 0.0 if the rounds show no error."""
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
     metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]
@@ -186,7 +187,7 @@ def level_error(gate: Sequence[str], recording: Recording) -> float:
 
 
 def identity_of(plan: Plan, recording: Recording, server: object) -> dict[str, object]:
-    """Returns, as JSON, the values that stored figures must share to be compared; `server` describes the server."""
+    """Returns the values that two stored results must share to be compared. `server` is the server's own identity."""
     return {
         "work": plan.work.identity(),
         "server": server,

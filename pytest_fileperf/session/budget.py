@@ -29,13 +29,13 @@ class TimeBudget:
     to_come: int = 1
     """How many tests are still to be measured, including the running one."""
     again: bool = False
-    """Whether this is the second pass."""
+    """Whether this is the second pass, which continues comparisons that the first pass left undecided."""
     clock: Callable[[], float] = monotonic
     _begun_s: float | None = None
     _kept: dict[str, Comparison] = field(default_factory=dict)
-    """Undecided comparisons by the node id of their call."""
+    """Comparisons that the second pass may continue, by `TestId.nodeid` (each measurement of a test has its own)."""
     _decided: dict[str, tuple[Sequence[Result], Exception | None]] = field(default_factory=dict)
-    """The results of all other calls, and their errors, by the node id of the call."""
+    """Final results by `TestId.nodeid`, each with the error that the measurement raised."""
 
     @property
     def left_s(self) -> float:
@@ -46,7 +46,7 @@ class TimeBudget:
         return self._begun_s is not None and self.left_s < _LEAST_S
 
     def part_s(self, nodeid: str) -> float:
-        """Returns how long a call may take, from the beginning of its comparison."""
+        """Returns how many seconds the comparison of `nodeid` may take, with the time it took in the first pass."""
         if self._begun_s is None:
             self._begun_s = self.clock()
         equal_s = self.left_s / max(1, self.to_come)
@@ -64,7 +64,7 @@ class TimeBudget:
             self._kept[comparison.plan.test.nodeid] = comparison
 
     def judged(self, nodeid: str, results: Sequence[Result], error: Exception | None) -> None:
-        """Keeps a call's results and error as final, unless more time is likely to decide its comparison."""
+        """Keeps results and error as final. If more time is likely to decide the kept comparison, does nothing."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid].needs_s <= 0:
@@ -72,9 +72,9 @@ class TimeBudget:
             self._decided[nodeid] = results, error
 
     def decided(self, nodeid: str) -> tuple[Sequence[Result], Exception | None] | None:
-        """Returns the final results of a call, its parts' last, and its error; None if it is to be measured."""
+        """Returns the final results, the whole load's first, and the error. None if this is still to be measured."""
         return self._decided.get(nodeid)
 
     def needs_s(self, test: str) -> float:
-        """Returns how much more time is likely to decide a test, by its node id; 0.0 if no comparison continues."""
+        """Returns how many more seconds `test` (a node id) likely needs; 0.0 if none of its comparisons continues."""
         return sum(own.needs_s for own in self._kept.values() if own.plan.test.item == test)

@@ -30,7 +30,7 @@ from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
 _LEAST_RPS = 0.5
-"""If the closed loop has no good answer in its time, the search begins here."""
+"""The search begins at this rate if the load without a rate, which comes first, got no good answer."""
 
 
 class RateSearch:
@@ -66,7 +66,7 @@ class RateSearch:
             self._ended = CapacityEnd.NO_RATE
 
     def step(self, load: Load, boot: int, *, left_s: float) -> bool:
-        """Makes the next load on a start-up. Returns False if none is needed, or if too little time is left."""
+        """Makes the search's next load, on start-up `boot`. Returns False if the search is over or lacks time."""
         if self.is_over:
             return False
         following = next_load(self._search, self._tried, left_s=left_s, boot=boot)
@@ -87,7 +87,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns the estimated capacity; None if no rate meets the limits, or no load shows anything."""
+        """Returns the capacity by all loads. None if no rate meets the limits, or if no load shows anything."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -110,7 +110,7 @@ class RateSearch:
         return made(rate=rate, low=low, high=high, confidence=RULES.confidence, limit=self._knee(rate))
 
     def recording(self) -> Recording:
-        """Returns the loads at the capacity, or the nearest to it, with each start-up's capacity."""
+        """Returns a recording of the good loads near the capacity. Its start-ups have their own `capacity` if known."""
         found, capacity = self.estimate(), self.capacity()
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
         rates = {boot: math.exp(log) for boot, log in known.items()}
@@ -126,7 +126,7 @@ class RateSearch:
         return replace(recording, boots=tuple(with_capacity))
 
     def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
-        """Returns a start-up's results for a pair; `found` is the estimate from all loads."""
+        """Returns start-up `boot`'s evidence for a pair. Its capacity comes from `found`, the estimate by all loads."""
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
             return BootEvidence(turns=(), latency=EMPTY, runs={})
@@ -144,7 +144,11 @@ class RateSearch:
         )
 
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
-        """Returns the good loads near their start-up's capacity, or near this rate if that capacity is unknown."""
+        """Returns the runs of good loads at 85 to 103 % of their start-up's capacity.
+
+        `of_boots` has the capacities by start-up; `rate` stands for unknown ones. If no load is so near, returns a
+        single run: the fastest good one, else the slowest that got answers.
+        """
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
         good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= at[tried.boot] * 1.03]
@@ -157,7 +161,7 @@ class RateSearch:
         return [min(answered, key=lambda pair: pair[0].rate)[1]]
 
     def _knee(self, rate: float) -> Limit:
-        """Returns what limited the loads just above this rate, the nearest first."""
+        """Returns what limited loads at `rate` or more that broke a limit: the slowest with a clear cause."""
         paired = zip(self._tried, self._runs, strict=True)
         above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
@@ -174,7 +178,7 @@ class RateSearch:
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
-    """Makes the closed loop that gives the first rate; again with fewer connections if most requests fail."""
+    """Makes a load without a rate (`probe`). If most requests fail, repeats it with a quarter of the connections."""
     run = load(probe)
     failed = sum(round_.failed for round_ in run.rounds)
     if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):

@@ -58,13 +58,13 @@ class Looked:
     server: RunningServer
     load: Load
     root: Path | None
-    """The top directory of its code; None for the working directory."""
+    """The top directory of the server's code; None for the working directory."""
     cpu_per_request: float | None
-    """In seconds, as measured without a profiler."""
+    """The server's CPU seconds per request, measured without a profiler; None if unknown."""
 
 
 def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
-    """Returns how a version answered a load; None if unknown, or if the load changes over time."""
+    """Returns a load's latency, rate and CPU time (`cpu_s`). None if unknown, or if the load changes over time."""
     rounds, latency = recording.measured(), recording.latency()
     answered = sum(round_.requests + round_.failed for round_ in rounds)
     if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):
@@ -81,7 +81,10 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns the time that requests lost, and the log ratio of latencies that other programs may explain."""
+    """Returns the time that requests lost from `base` to `now`, and how much of it other programs may explain.
+
+    The latter is a log ratio of latencies. Returns (None, 0.0) if the time is unknown.
+    """
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
 
@@ -89,10 +92,11 @@ def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, 
 def explain_loss(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None, changed: Mapping[str, str]
 ) -> Explanation:
-    """Returns why requests of the second version are slower: waiting, or functions' CPU time.
+    """Returns why the new version's requests are slower: they wait, or functions use more CPU time.
 
-    `cores` are the profiler's. `changed` maps import names of changed packages to `name old → new`. Functions are
-    searched only if CPU time is a good part of the loss, or if the loss is unknown.
+    `sides` are the old and the new version, `cores` is where the profiler runs. `changed` maps import names of changed
+    packages to `name old → new`. Functions are searched only if CPU time is a good part of `loss`, or if `loss` is
+    None.
     """
     if loss is None:
         return _explain_growth(plan, sides, cores, changed)
@@ -114,7 +118,10 @@ def explain_loss(
 def _waited_for(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss
 ) -> tuple[str, Stalls | None, Limit | None]:
-    """Returns in words what requests waited for, the event loop's stalls, and the limit. Errors cost only these."""
+    """Returns a text about what requests waited for, the event loop's stalls, and the server's limit.
+
+    If the further loads fail, the text is empty and the others are None. Stalls are None if they explain too little.
+    """
     seen: list[tuple[Run, Recording]] = []
     try:
         for side in sides:
@@ -140,7 +147,7 @@ def _waited_for(
 
 
 def _stalls_in(run: Run, recording: Recording) -> Stalls | None:
-    """Returns the stalls of the event loop; None for several workers."""
+    """Returns how long something blocked the worker's event loop. None without rounds, or with several workers."""
     rounds, workers = recording.measured(), run.boot.worker_pids
     if len(workers) != 1 or not rounds:
         return None
@@ -154,7 +161,7 @@ def _stalls_in(run: Run, recording: Recording) -> Stalls | None:
 
 
 def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
-    """Returns the CPU seconds per request of main threads, and of all other threads."""
+    """Returns the CPU seconds per request: of the workers' main threads, and of their other threads."""
     workers, samples = run.boot.worker_pids, run.boot.samples
     seen = [[use for use in sample.server if use.pid in workers] for sample in (*samples[:1], *samples[-1:])]
     mains = [sum(use.main_cpu_ns or 0 for use in uses) for uses in seen]
@@ -166,7 +173,7 @@ def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
 
 
 def _failed_in(run: Run) -> str:
-    """Returns an error if over 1 % of the requests failed: then a profile shows the failures; else an empty text."""
+    """Returns an error if over 1 % of requests failed, because a profile then shows failures; else an empty text."""
     failed = sum(round_.failed for round_ in run.rounds)
     made = failed + sum(round_.requests for round_ in run.rounds)
     return f"{failed:,} of {made:,} requests failed during the profile" if failed > made / 100 else ""
@@ -211,7 +218,7 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
 
 
 def with_slow_start(result: Result, look: Callable[[], tuple[list[ImportTimes], list[ImportTimes]]]) -> Result:
-    """Adds the imports that made start-ups longer if start-ups are REGRESSED. `look` returns each version's imports."""
+    """If start-ups are REGRESSED, adds the imports that made them longer. `look` measures each version's imports."""
     found = next((item for item in result.verdict.comparisons if METRICS[item.metric].of_start), None)
     if found is None or found.outcome is not Outcome.REGRESSED or found.base is None or found.now is None:
         return result
@@ -228,11 +235,12 @@ def with_slow_start(result: Result, look: Callable[[], tuple[list[ImportTimes], 
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
-"""One for each version, with the profiles of its single looks if two versions are compared."""
+"""For each version: its profile, and a profile for each single look if two versions are compared, else none. A look is
+a short load with a profiler."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
-    """Returns profiles from two looks at each version, in the order A B B A, or why there are none."""
+    """Returns each version's profile, or why there is none. Each is loaded twice: two versions in the order A B B A."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     try:
         for index in (*range(len(sides)), *reversed(range(len(sides)))):

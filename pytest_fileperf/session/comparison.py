@@ -76,8 +76,8 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 # 500 …, nothing in time, a reset      broken                           none: one more try, then an error
 
 _MISSING = frozenset({400, 404, 405, 410, 415, 422, 501})
-"""Answers of servers without this endpoint, or with other methods, parameters or bodies. The old version may not know a
-changed endpoint's parameters. Frameworks answer that with either 400 or 422."""
+"""Statuses from servers that lack this endpoint, or take other methods, parameters or bodies. The old version may not
+know a changed endpoint's parameters. Frameworks answer that with either 400 or 422."""
 _UNANSWERED = frozenset({"connect", "timeout", "disconnected", "protocol"})
 
 
@@ -89,7 +89,7 @@ class Answer(Enum):
 
 
 def answer_of(rounds: Sequence[Round]) -> Answer:
-    """Returns GOOD if some answers were good, or if there was no request."""
+    """Returns how a version's first requests were answered. GOOD if a request succeeded, or if none failed."""
     kinds = {failure.kind for round_ in rounds for failure in round_.failures}
     if not kinds or any(round_.requests for round_ in rounds):
         return Answer.GOOD
@@ -101,7 +101,7 @@ def answer_of(rounds: Sequence[Round]) -> Answer:
 
 
 def failures_of(rounds: Sequence[Round]) -> tuple[Failure, ...]:
-    """Returns each kind of failure once, the most frequent first."""
+    """Returns the rounds' failures, merged by kind. The most frequent kind is first."""
     return merge_failures(failure for round_ in rounds for failure in round_.failures)
 
 
@@ -126,7 +126,7 @@ class _NoBaseError(Exception):
 
 class Sides:
     def __init__(self, base: CodeTree, plan: Plan, rig: Rig, *, is_stored: bool) -> None:
-        """A stored baseline's code may fail to start, because its figures remain."""
+        """With `is_stored`, a `base` that does not start raises _NoBaseError, because stored figures remain."""
         self._base = base
         self._is_stored = is_stored
         self.plan = plan
@@ -134,14 +134,14 @@ class Sides:
         self._chance = rig.chance
         self._first_boot = rig.chance.randrange(1 << 31)  # PYTHONHASHSEED ends at twice this
         self._why_fresh = ""
-        """Why both versions import the app for each start-up, if only one can be forked; else empty."""
+        """If only one version can be forked: why both import the app anew for each start-up. Else empty."""
 
     @contextmanager
     def booted(self, number: int) -> Iterator[BothServers]:
-        """Starts both versions in random order, and ends them together. Raises _NoBaseError.
+        """Starts both versions in random order, yields both servers, and ends them. Raises _NoBaseError.
 
-        Both import the app at the same time, because real apps take seconds. If start-ups are measured, each has the
-        machine for itself.
+        Both import the app at the same time, because real apps take seconds. But if start-ups are measured, one version
+        starts after the other.
         """
         self._pool.close()
         with ExitStack() as stack:
@@ -225,7 +225,7 @@ class Sides:
 
     @contextmanager
     def _starting(self, side: Side) -> Iterator[None]:
-        """Raises _NoBaseError in place of an old version's error that only means it cannot be compared."""
+        """Raises _NoBaseError for an error of the old version after which the test can go on without that version."""
         try:
             yield
         except FilePerfError as error:
@@ -244,10 +244,11 @@ class Sides:
 def measure_in_turn(
     plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool = False, base_alone: bool = False
 ) -> Measured | Reason:
-    """Measures both versions alternately and judges, or returns the reason why nothing can be compared.
+    """Loads both versions alternately and judges the changes. Returns a reason if they cannot be compared.
 
-    A stored baseline's code (`is_stored`) may fail to start. With `base_alone` the old version is also loaded alone,
-    because a server that takes turns is slower. Raises PlanError for versions that cannot be compared.
+    If a stored baseline's code (`is_stored`) does not start, that is such a reason. With `base_alone` the old version
+    is even loaded alone, because a server that is loaded alternately is slower. Raises PlanError if the server, or a
+    tracer, prevents a comparison.
     """
     refuse_base(plan, base)
     comparison = None if rig.time is None else rig.time.kept(plan.test.nodeid)
@@ -293,19 +294,21 @@ class Comparison:
         self._pairs: dict[SubjectName, list[Pair]] = {subject: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False
-        """Whether the old version's setup, or all of its first requests, have failed before."""
+        """Whether the old version has failed once, in its setup or in all of its first requests. A second time raises
+        the error."""
         self._works: BothWorks = (plan.work, plan.work)
         self._pair_ns = plan.first_pair_ns
-        """The least time for loading the next pair."""
+        """How long the next start-ups of both versions will be loaded, at least."""
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
-        """Duration of one turn of each version together, in the latest pair."""
+        """How long one turn (a slice of load) on each version took together, in the latest pair of start-ups."""
         self._latency_ns = 0
-        """Duration of a request in the probe, for the slower version."""
+        """How long a request took in the first, short load (the probe), for the slower version."""
         self._probes: dict[Side, Run] = {}
-        """Each version's first requests. No figure has them, but they are part of the first start-up's warm-up."""
+        """The runs of each version's first requests, until the first pair of start-ups has them in its warm-up. No
+        figure has them."""
 
     def go_on(self, plan: Plan) -> None:
-        """Makes the next call of `result` continue with the undecided gates, as if it had never stopped."""
+        """Lets the next call of `result` go on with the undecided gates, in the time that `plan` gives."""
         self.plan = self._sides.plan = replace(plan, alpha=self.plan.alpha)
         self._begun_s = self._rig.clock() - self.spent_s
         self._pair_ns = plan.first_pair_ns
@@ -328,12 +331,12 @@ class Comparison:
 
     @property
     def needs_s(self) -> float:
-        """How much more time is likely to decide the comparison; 0.0 if more time does not help."""
+        """How many more seconds are likely to decide the comparison; 0.0 if more time does not help."""
         times = max((self._times(subject, found) for subject, found in self._found.items()), default=1.0)
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
-        """Returns the multiple of the time that is likely to decide a subject; 1.0 if more time does not help."""
+        """Returns the time that likely decides a load, part or step ÷ the time so far. 1.0 if time does not help."""
         times = (
             times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self.plan.alpha)
             for item in found
@@ -377,7 +380,10 @@ class Comparison:
         self._works = work_on(servers[Side.BASE], self._base.title), work_on(servers[Side.NOW], "")
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
-        """Judges all pairs so far. Returns whether no gate needs another pair."""
+        """Judges by all pairs so far, and plans the next. Returns whether no gate needs another pair.
+
+        The latest pair has index `number` and began at `pair_begun_s`.
+        """
         now_s, plan = self._rig.clock(), self.plan
         more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
         # The last pair is followed by a load that shows what limits the code here. A millisecond is left, so that
@@ -406,9 +412,11 @@ class Comparison:
     # --- loading
 
     def _probed(self, servers: BothServers) -> Reason | None:
-        """Measures how long a request takes. Returns the reason if one version has no answer that can be compared.
+        """Measures how long a request takes on each version. Returns None, or the reason why both cannot be compared.
 
-        Raises BaseFailedError if the old version is broken. If the code here is broken, it fails when measured alone.
+        Such reasons are another answer, no answer, and requests too slow for the time. If the old version fails all
+        requests, raises BaseFailedError. If the new one does, that is a reason: its error comes when it is measured
+        alone.
         """
         probe, work = self.plan.probe, self.plan.work.name
         for side in reversed(Side):
@@ -588,7 +596,11 @@ class Comparison:
     def _judged(
         self, subject: SubjectName, measurement: Measurement, base: Recording, by_others: float
     ) -> tuple[MetricComparison, ...]:
-        """Returns the gates' results, INCONCLUSIVE if the load or the old version cannot be trusted."""
+        """Returns each gated metric's outcome, INCONCLUSIVE if the load or the old version cannot be trusted.
+
+        `by_others` is the log ratio of latencies that other programs may explain. Empty if code is compared with
+        itself.
+        """
         found = self._found.get(subject, ())
         if self._rig.time is not None:
             found = tuple(map(within_budget, found))
@@ -632,7 +644,7 @@ def _seconds(ns: int) -> str:
 def _under_way_ns(run: Run) -> int:
     """Returns how long a connection typically waits for a request, a journey's pauses included; 0 without requests.
 
-    A mix's slow part counts for more than its number of requests, because a turn must wait for these.
+    A mix's slow requests have more weight than their number, because a turn ends only after they do.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)

@@ -37,14 +37,15 @@ _VOID = frozenset((
     ReasonKind.BASE_FAILED, ReasonKind.INCOMPARABLE, ReasonKind.LEFT_WORK, ReasonKind.LOST,
     ReasonKind.OTHER_ANSWERS, ReasonKind.SAME_FILES, ReasonKind.SATURATED,
 ))  # fmt: skip
-"""With such a reason, something other than the code may have made the ratio."""
+"""No history gets comparisons with such a reason: something other than the code may have changed the figures."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
-"""Keys of an identity that may differ between comparable runs. So may their stabilised properties."""
+"""Keys of `Result.identity` that may differ between comparable runs. The same is true for `stabilised` in its
+server."""
 _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns the comparisons for a history, which measured two known codes alternately."""
+    """Returns each test's changes for a history, by node id: of comparisons that loaded two known codes alternately."""
     found = {}
     for result in results:
         ratios = {
@@ -60,7 +61,7 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a slow digest of request, load, server and set-up: runs compare only if it is the same."""
+    """Returns a digest of request, load, server and setup. It is slow to guess. Runs compare only if it is the same."""
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
@@ -68,9 +69,9 @@ def work_of(identity: Mapping[str, object]) -> str:
 
 
 def added(results: Sequence[Result], history: Path, source: Source) -> tuple[list[Result], str]:
-    """Appends a session's results; returns them with their changes since the newest tag, and a sentence about the file.
+    """Appends a session's results to a history. Returns the results and a sentence about the history.
 
-    Raises RecordError.
+    These results also have their changes since the newest tag, if known. Raises RecordError.
     """
     tests, here, commit = ratios_of(results), source.here, source.commit_info() or {}
     if not tests or isinstance(here, str):
@@ -103,9 +104,10 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
 
 
 def with_release(results: Sequence[Result], history: Path, run: Run, source: Source) -> list[Result]:
-    """Returns a run's results, each with its change since the newest tag before the run's code, by the history.
+    """Returns results whose comparisons have `since_release`: the change since the newest tag before the run's code.
 
-    Results that were compared with that tag's own code stay as they are. Raises FilePerfError.
+    The changes come from the history. Results of a comparison with that tag's code stay as they are. Raises
+    FilePerfError.
     """
     repository = find_repository(source.rootdir) if history.exists() else None
     words = ("describe", "--tags", "--abbrev=0", "HEAD" if run.dirty else "HEAD^")
@@ -133,12 +135,15 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
 # --- Measures a test at two commits again, alternately, in a clone
 
 _TIME = "60s"
-"""Twice the usual time of a comparison: fewer checks are undecided."""
+"""`max_duration` here: twice the usual time of a comparison, so that fewer checks are undecided."""
 _PATIENCE_S = 600.0
 
 
 def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
-    """Measures both commits around the last step of each series; yields whether it is there, and how to find it."""
+    """Measures again the commits before and after the last lasting change of each trend. Yields lines for the user.
+
+    The lines say whether the change is confirmed, and how to find its commit.
+    """
     measured: dict[tuple[str, str, str], Sequence[MetricComparison]] = {}
     for trend in trends:
         if not trend.steps:
@@ -165,7 +170,7 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
 
 
 def _answer(found: MetricComparison | None, step: Step) -> str:
-    """Returns whether a comparison confirms a step."""
+    """Returns `yes`, `no` or `not decided`: does the comparison confirm the step? Its change or the reason follows."""
     if found is None or found.change is None or found.low is None or found.high is None:
         why = sentence(found.reason) if found is not None else ""
         return f"not decided: {why or 'both commits could not be compared'}"
@@ -191,7 +196,10 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Measures the difference between renewed baselines if no run tells it, and appends it to the first history."""
+    """Compares each renewed baseline with the one before, unless a run did. Yields lines for the user.
+
+    `paths` are histories, and `name` selects tests. The first history gets the new comparisons.
+    """
     commits = {run.tree: run.commit for run in read(paths)[0] if run.commit and not run.dirty}
     series = [trend.series for trend in trends_of(paths, name=name)[0]]
     wanted = sorted({(own.nodeid, *both) for own in series for both in own.unlinked})
@@ -209,9 +217,9 @@ def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
 
 
 def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[MetricComparison]:
-    """Returns the comparisons of a pytest run with these options, in a clone of the repository here.
+    """Measures test `nodeid` at commit `after` against `before`; returns its comparisons. Raises FilePerfError.
 
-    In the clone `after` is checked out. The user's files, index and branches stay as they are. Raises FilePerfError.
+    pytest runs with `options` in a clone of the repository here. The user's files, index and branches stay as they are.
     """
     repository = find_repository(Path.cwd())
     if repository is None:
@@ -238,6 +246,6 @@ def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[M
 
 
 def _item_of(nodeid: str) -> str:
-    """Returns pytest's name of a test, without the part or step of its load; parameters may have a `#`."""
+    """Returns pytest's node id, without the `#…` for a measurement, part or step. Parameters may have a `#`."""
     name, bracket, rest = nodeid.rpartition("]")
     return name + bracket + rest.partition("#")[0]

@@ -47,14 +47,14 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 
 BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
-"""Old and new version; `Side` is the index."""
+"""The old version's server, then the new one's. A `Side` is an index into both."""
 Cores: TypeAlias = frozenset[int] | None
-"""None for any."""
+"""CPU cores for the load generators; None if they may use any."""
 _OF_ALL: Mapping[str, Any] = {
     "peak_rss_bytes": None, "memory": (), "growth": None, "samples": (), "alone": EMPTY, "leads": None,
     "thread_pools": (), "startup_ns": None, "queries": None,
 }  # fmt: skip
-"""Facts about a start-up that only a whole load has, with their values for a part or step."""
+"""`Boot` fields that only a whole load has. For a part or step, they have these values."""
 Tell: TypeAlias = Callable[[RunProgress], None]
 Load: TypeAlias = Callable[[LoadPlan], Run]
 
@@ -72,11 +72,11 @@ class Loader:
         self._family = family
         self._files = PayloadFiles()
         self.paths: set[tuple[str, str]] = set()
-        """Methods and paths that journeys have requested, until somebody takes them."""
+        """The (method, path) of each request that journeys made, until the session clears it."""
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
         self._at_work: WeakKeyDictionary[RunningServer, tuple[str, float]] = WeakKeyDictionary()
-        """Servers whose last load left work behind: that load's name, and the cores that were still used."""
+        """Servers still at work after their last load: that load's name, and how many cores too many were in use."""
 
     def close(self) -> None:
         with ExitStack() as closing:
@@ -90,7 +90,7 @@ class Loader:
         return None if self._cluster is None else self._cluster.workers()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        """Raises LoadError, PlanError, GeneratorError and ServerDiedError."""
+        """Loads a server, as start-up number `index`. Raises LoadError, PlanError, GeneratorError, ServerDiedError."""
         (run,) = self._runs((work,), plan, index, (server,), cores, tell)
         return run
 
@@ -192,7 +192,10 @@ class Loader:
         trees: TreeWatch,
         plan: LoadPlan | Alternation,
     ) -> Iterator[list[float]]:
-        """Gives a list that has each server's number of cores at work after the load in the block."""
+        """Yields a list, to be read after the block. It then has how many cores each server uses beyond its idle use.
+
+        A server that soon rests has 0.0.
+        """
         left = [0.0] * len(servers)
         looks = _leaves_work(plan)
         if looks and any(server not in self._idle for server in servers):
@@ -250,7 +253,7 @@ class Loader:
     def _processes(
         self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
     ) -> tuple[GeneratorProcess, ...]:
-        """Returns the generators of the last load; none if a single process here made it."""
+        """Returns the last load's generators; empty if a single one here made it. `lost` has their errors by number."""
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
             return ()
@@ -279,7 +282,7 @@ def _check(servers: Sequence[RunningServer]) -> None:
 
 
 def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
-    """Returns when a version was loaded in the warm-up: each begin and end, in ns before the warm-up's end."""
+    """Returns when a version was loaded in the warm-up: (begin, end) of each time, in ns before the warm-up's end."""
     if isinstance(plan, LoadPlan):
         return [(plan.warmup_ns, 0)]
     before = [plan.measured_from_ns - edge for edge in plan.pacing(side).edges]
@@ -287,13 +290,13 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
 
 
 def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int], *, ended_ns: int = 0) -> float:
-    """Returns the time that the server's work took ÷ its CPU time; 1 if nobody else used its core.
+    """Returns the time that a server's work took ÷ its CPU time; 1 if nobody else used its cores.
 
-    `sides` are the samples of all servers that were loaded alternately. `ended_ns` is the CPU time of their processes
-    that ended meanwhile. Two upper bounds are known for the delay by other processes, and the lower one counts. One is
-    the core's busy time without the servers' own, although part of it fell into the server's idle time. The other is
-    the main thread's waits for a core, although some were for its own threads. The time that a virtual machine's host
-    took is added in full, because these waits do not include it.
+    `sides` has the samples of all servers that were loaded alternately, and `side` is this server's index. `ended_ns`
+    is the CPU time of their processes that ended meanwhile. Two upper bounds are known for the delay by other
+    processes, and the lower one is used. The first is the time that others kept `cores` busy, even in the server's idle
+    time. The second is the main thread's wait for a core, even if its own threads used it. Time that a virtual
+    machine's host took is added in full, because this wait does not include it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -312,7 +315,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Leaves out memory from the stabilised properties if its pages come and go, because that differs by chance."""
+    """Returns `stabilised`: the properties alike in all start-ups. Omits `addresses` if memory is often renewed."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
@@ -326,10 +329,10 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Adds latencies of requests on a single connection, if the number of connections seems to limit the load.
+    """Returns `run`. If the number of connections seems to limit it, `boot.alone` then has latencies on one connection.
 
-    Only they show whether requests wait for each other. `load` makes a further, short load on the same start-up. But
-    nothing is added for a fixed number of requests, for a rate, and if requests take longer than `left_s`.
+    Only they show whether requests wait for each other. `load` makes a further, short load on the same start-up. It is
+    not made for a fixed number of requests, for a rate, or if requests take longer than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):
@@ -371,7 +374,7 @@ def after_probe(run: Run, probe: Run) -> Run:
 
 
 def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
-    """Joins runs of one load. For a part or a step, facts about the whole load are left out."""
+    """Joins runs of one load into a recording. For a part or step, it lacks facts about the whole load."""
     first, is_whole = runs[0], not part and not step
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}

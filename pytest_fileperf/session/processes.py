@@ -14,9 +14,9 @@ from pytest_fileperf.serve.spec import give_all_cores
 
 _SLICE_S = 0.05
 STILL = 0.2
-"""A server that uses this many more cores than without a load is still at work."""
+"""A server that uses this many cores more than without a load is still at work."""
 _MOST_LEFT_S = 3.0
-"""The longest observation of a server after its load."""
+"""How many seconds a server is observed after its load, at most."""
 
 
 class ServerTree:
@@ -26,7 +26,8 @@ class ServerTree:
         self._began_ns = self.cpu.spent_ns()
         self._most_bytes = 0
         self._own = self._found_own()
-        """The server's workers, and their parents. All its other processes are children that work for it."""
+        """Process ids of the server's workers and their parents. All its other processes are children that work for
+        these."""
         self._before_ns = self.cpu.own_ns()
         self._first = frozenset(self.pids)
         self._seen = set(self._first)
@@ -62,7 +63,7 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of the server's processes ended; 0 if all of them were children that began during the load."""
+        """How many of the server's processes ended; 0 if the load began after all of these."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
@@ -72,12 +73,12 @@ class ServerTree:
 
     @property
     def is_lost(self) -> bool:
-        """Whether processes ended whose CPU time is unknown."""
+        """Whether some processes ended without telling their CPU time."""
         return self.is_watched and not self.cpu.is_complete
 
     @property
     def children_share(self) -> float:
-        """The share of the server's CPU time in its children; 0.0 if unknown."""
+        """The share of the server's CPU time that its children used; 0.0 if unknown."""
         grown_ns = self._grown_ns()
         if not grown_ns:
             return 0.0
@@ -87,7 +88,7 @@ class ServerTree:
 
     @property
     def peak_rss_bytes(self) -> int | None:
-        """The most memory that the server's processes used. If children ended, at least the most in one sample."""
+        """Peak memory of the processes; None if unknown. If children ended: at least the most in one sample."""
         lasting = peak_rss_bytes(self.pids)
         return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
 
@@ -106,11 +107,11 @@ class ServerTree:
 
 
 class TreeWatch:
-    """Looks at the processes of servers within the `with` block, in a thread.
+    """Observes the processes of servers within the `with` block, in a thread.
 
     Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
-    cores of the test run. A child is found a moment after it begins. If children end too soon for that, the servers get
-    all cores, so that their children begin there. All servers get them, because they are compared.
+    cores of the test run. A child is found a moment after it begins. If children end too soon for that, all servers get
+    all cores, so that their children begin there. Even a server without such children does, because they are compared.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
@@ -139,11 +140,11 @@ class TreeWatch:
             self._look()
 
     def idle(self) -> tuple[float, ...]:
-        """Returns how many cores each server uses without a load; call it before the block."""
+        """Returns how many cores each server uses without a load. To be called before the `with` block."""
         return self._used(0.1)
 
     def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
-        """Returns how many cores more than `idle` each server uses after the block; 0.0 if that soon ends."""
+        """Returns how many cores more than `idle` each server uses after the `with` block; 0.0 if it soon rests."""
         # Work counts if it takes a twentieth of the load's time: it costs so many answers. A moment after its last
         # answer, a server may close connections.
         least_s = min(_MOST_LEFT_S, max(0.15, load_s / 20))

@@ -31,15 +31,15 @@ from pytest_fileperf.versions.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """The equipment of a session. Its maker closes it."""
+    """The tools of a session: progress line, servers, load generators, clock, chance. Whoever makes it closes it."""
 
     progress: ProgressSink = field(default_factory=SilentProgress)
     servers: ServerPool = field(default_factory=ServerPool)
-    """The server of the code here, which measurements share, and the launcher for comparisons."""
+    """Shares the server of the code here between measurements, and launches both servers of a comparison."""
     loads: Loader = field(default_factory=Loader)
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
-    """Not the generator that test suites seed: two sessions must not have the same luck."""
+    """Chance without a seed. Test suites seed Python's generator, and two sessions must not have the same luck."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     time: TimeBudget | None = None
     """The time that all comparisons share; None if each has its own `max_duration`."""
@@ -61,9 +61,9 @@ class Rig:
         )
 
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
-        """Returns a function that reports a load's progress as part of a whole measurement, which begins now.
+        """Returns a function that shows a load's progress. Times count from now, for a whole measurement of `total_s`.
 
-        It takes the start-up's number, from 1 on, the number of requests before that load, and the load's progress.
+        The function takes the start-up's number, from 1 on, the number of requests before that load, and its progress.
         """
         begun_s = self.clock()
 
@@ -88,27 +88,31 @@ class Rig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     results: tuple[Result, ...]
-    """The whole load's, then each measured part's and step's; their verdicts lack the limits."""
+    """The result of the whole load, then of each measured part and step. Their verdicts have no limits before
+    `Session`'s."""
     log: tuple[str, ...] = ()
-    """A server's last log lines, if a status was 500 or more: only the log says why."""
+    """A server's last log lines, which say why a status was 500 or more; else empty."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
-    """The code of the server; the old version's in a comparison."""
+    """The code files that the server has loaded. After a comparison, the old version's."""
     base_alone: Recording | None = None
-    """The old version loaded alone, if `measure_in_turn` was asked for that."""
+    """A recording of the old version, loaded alone. None unless `measure_in_turn` was asked for that."""
     why_not: Reason | None = None
     notes: tuple[str, ...] = ()
-    """Texts for the user about an old version that could not be measured; each may have several lines."""
+    """Texts for the user about an old version that could not be measured. Each may have several lines."""
 
     def judged(
         self, judge: Callable[[Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        """Judges the parts first, because the whole load gets the error that is left of the session's budget."""
+        """Returns a copy whose results are judged by `judge`, with `why_not` and `notes`.
+
+        Judges the parts first, because the whole load gets the error that they leave of the session's budget.
+        """
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
-    """Returns notes about how the served app differs from the test's, and why it is not forked."""
+    """Returns notes about how the served app differs from the test's, and why each start-up imports it anew."""
     found = (
         Note(kind=NoteKind.SET_BY_TEST, texts=tuple(map(" ".join, server.changed))),
         Note(kind=NoteKind.NOT_AS_MADE, texts=tuple(f"{name} ({why})" for name, why in server.own)),
@@ -121,10 +125,7 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the whole load's result, then each part's and step's, with the whole load's bottleneck.
-
-    Raises PlanError if the test names a step that no journey reached, although journeys went well.
-    """
+    """Returns the whole load's result, then each part's and step's. Their limit is the whole load's."""
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own, test = recording_of(runs, *subject), whole.test.of(subject)

@@ -16,12 +16,13 @@ from pytest_fileperf.versions.source import Source
 from pytest_fileperf.versions.tree import CodeTree
 
 _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
-"""Files that pytest reads in directories above a test. If its settings file is gone, it takes another one."""
+"""Files that pytest reads in a test's directory and above. Settings files are here, because a new one may replace
+another."""
 
 
 class Selection:
     def __init__(self, since: CodeTree, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
-        """Finds the changes since a commit; `ini` is pytest's settings file. Raises PlanError if that fails."""
+        """Finds files changed since a commit. `ini` is pytest's settings file. Raises PlanError without a commit."""
         if since.commit is None:
             raise PlanError("it isn't a Git ref. Name a branch, a tag or a commit")
         self._store = BaselineStore(baselines)
@@ -30,10 +31,10 @@ class Selection:
         self._change = source.change_since(since.commit)
         begun = self._change.begun
         self.title = since.title if begun == since.commit else f"{begun[:7]}, which {since.title} also contains"
-        """The commit with the code of the tests that are left out, in words."""
+        """The commit to which the tests that are left out were compared, in words."""
 
     def why(self, nodeid: str) -> str:
-        """Returns why a test is measured; empty if no change can affect it."""
+        """Returns why the test must be measured. Empty if no change since the commit can affect it."""
         try:
             return next(self._whys(nodeid), "")
         except BaselineError:  # the test itself reports it
@@ -52,7 +53,7 @@ class Selection:
             found = self._store.find(module, f"{nodeid}#{number}", self._environment)
 
     def _files_of(self, module: str) -> tuple[str, ...]:
-        """Returns the repository's files that pytest would read for a test module; none if it is outside."""
+        """Returns the repository's files that pytest would read for a test module. Empty if the module is elsewhere."""
         top, file = self._change.top, (self._rootdir / module).resolve()
         if not file.is_relative_to(top):
             return ()
@@ -76,5 +77,5 @@ class Selection:
 
 
 def _from_index(packages: Mapping[str, str]) -> dict[str, str]:
-    """Leaves out packages in local directories: their files are compared instead."""
+    """Leaves out packages from local directories, whose files are compared instead."""
     return {name: version for name, version in packages.items() if not version.endswith("(local)")}

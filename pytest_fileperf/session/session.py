@@ -54,7 +54,7 @@ from pytest_fileperf.versions.tree import CodeTree
 
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
-    """Returns how many generators make the load, and remarks about it. Raises PlanError if there are too few."""
+    """Returns how many generators make the load, and remarks on their number. Raises PlanError if too few exist."""
     asked, (workers, silent, is_shared) = settings.generators, rig.loads.workers() or (None, (), False)
     said = [f"worker {worker} did not answer and made no load" for worker in silent]
     if is_shared:
@@ -136,12 +136,12 @@ class Session:
         self._budget = ErrorBudget(gates)
         self._baselines = Baselines(options, rig, self._budget, Environment.current())
         self._sent: dict[str, set[tuple[str, str]]] = {}
-        """Methods and paths of all requests, by the app's name."""
+        """By app name, or by server title without an app: the (method, path) of each request."""
         self._notes: list[str] = []
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
-        """Functions that store results once their test has passed, and the unstored results, by index in `results`."""
+        """By index in `results`: the result without storing, and a function that stores it if the test passes."""
         self._shown_to: str | None = None
-        """The node id of the last test that got the running server."""
+        """The node id of the last test that was given a running server."""
         self.results: list[Result] = []
 
     def __enter__(self) -> Self:
@@ -154,7 +154,7 @@ class Session:
         self._rig.close()
 
     def add_to(self, history: Path) -> str:
-        """Appends this session's comparisons to a history, and returns a sentence about it. Raises FilePerfError."""
+        """Appends this session's comparisons to `history`, and returns a sentence about that. Raises FilePerfError."""
         self.results, said = added(self.results, history, self._rig.source)
         return said
 
@@ -166,12 +166,12 @@ class Session:
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Problems when servers ended, in sentences."""
+        """Sentences about problems that servers had when they ended."""
         endings = self._rig.servers.endings
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
 
     def covered(self) -> dict[str, Mapping[str, bool]]:
-        """Returns which endpoints of each app have a load test; nothing unless the rig asked the servers for them."""
+        """Returns, by app, whether each endpoint has a load test. Empty unless the rig asked servers for endpoints."""
         self._rig.servers.fetch_own_document()
         documents = self._rig.servers.documents or {}
         found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}
@@ -199,7 +199,10 @@ class Session:
         left(settings, self._rig.servers)
 
     def measure(self, work: Work, settings: Settings, test: TestId) -> Result:
-        """Raises FilePerfError if there is nothing to judge, and PerformanceError if the verdict fails the test."""
+        """Measures and judges a test's work; returns the whole load's result. Adds it, with its parts, to `results`.
+
+        Raises FilePerfError if there is nothing to judge, and PerformanceError if the verdict fails the test.
+        """
         __tracebackhide__ = True
         _check_clock()
         subjects = subjects_of(work, settings).values()
@@ -303,7 +306,7 @@ class Session:
         )
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
-        """Stores the baselines of a test that has passed; without a node id, of all tests that are left.
+        """Stores the baselines of a test if it has `passed`; without a node id, the baselines of all remaining tests.
 
         Tries all, then raises the first BaselineError. The results say why a baseline was not stored.
         """

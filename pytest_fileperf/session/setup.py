@@ -35,7 +35,7 @@ _RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
 
 def entered(settings: Settings, pool: ServerPool) -> object:
-    """Runs the setup unless the serving start-up is set up; returns the setup's result. Raises SetupError."""
+    """Returns the setup's result. Runs the setup only if the running server has not had it yet. Raises SetupError."""
     try:
         return pool.entered((settings.setup, settings.teardown), partial(set_up, settings))
     except BaseException:
@@ -44,7 +44,7 @@ def entered(settings: Settings, pool: ServerPool) -> object:
 
 
 def left(settings: Settings, pool: ServerPool, error: BaseException | None = None) -> None:
-    """Runs the teardown if the server is set up, and ends the server if traces would remain. Raises SetupError."""
+    """Runs the teardown if the setup has run. Ends the server if it may keep the test's data. Raises SetupError."""
     clean = False
     try:
         pool.leave(error)
@@ -57,7 +57,7 @@ def left(settings: Settings, pool: ServerPool, error: BaseException | None = Non
 
 @contextmanager
 def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Settings) -> Iterator[Work]:
-    """Gives the work with the setup's result, between the test's setup and teardown. Raises SetupError."""
+    """Runs the setup, yields the work with the setup's result, and runs the teardown. Raises SetupError."""
     value = entered(settings, pool)
     try:
         yield work_of_boot(work, value, server, settings)
@@ -69,7 +69,7 @@ def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Setti
 
 @contextmanager
 def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterator[object]:
-    """Runs the setup, gives its result, and runs the teardown after the block, even if the block failed.
+    """Runs the setup, yields its result, and runs the teardown after the block, even if the block failed.
 
     If the server runs a comparison's old version, `base` is that version's title, and errors are BaseSetupError. If
     block and teardown fail, the block's error is raised, with the teardown's as a note.
@@ -97,7 +97,7 @@ def _limit_of(settings: Settings) -> float:
 
 
 def running_step() -> str:
-    """Returns the setup or teardown that is calling, even from its tasks and threads: `setup fill`, or nothing."""
+    """Returns the setup or teardown that calls this, even from its tasks and threads, e.g. `setup fill`. Else empty."""
     return _RUNNING.get()
 
 
@@ -107,7 +107,7 @@ def _name(step: Step) -> str:
 
 
 def setup_identity(settings: Settings) -> dict[str, object]:
-    """Returns what identifies the setup: figures with a setup compare only with figures of the same setup."""
+    """Returns the setup's name, or nothing without a setup. Figures compare only with figures of the same setup."""
     return {} if settings.setup is None else {"setup": _name(settings.setup)}
 
 
@@ -134,10 +134,10 @@ def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupErr
 
 
 def work_of_boot(work: Work, value: object, server: RunningServer, settings: Settings, base: str = "") -> Work:
-    """Returns the work for a start-up: a feed's function makes its rows from `value`, the setup's result.
+    """Returns the work for a start-up. A feed that is a function makes its rows from `value`, the setup's result.
 
-    `base` is as in `set_up`. Raises SetupError or BaseSetupError if that function fails, gives no usable rows, or takes
-    longer than a setup may.
+    `base` is the old version's title, else empty. Raises SetupError or BaseSetupError if that function fails, gives no
+    usable rows, or takes longer than a setup may.
     """
     advice, limit_s = _WITHOUT if base else "", _limit_of(settings)
     try:
@@ -156,12 +156,12 @@ def work_of_boot(work: Work, value: object, server: RunningServer, settings: Set
 
 
 class _LateError(Exception):
-    """A function of the test took too long."""
+    """A setup, a teardown or a feed's function took too long."""
 
 
 @contextmanager
 def _staying(title: str) -> Iterator[None]:
-    """Raises RuntimeError in place of `sys.exit`, and of a skip in a teardown."""
+    """If the block calls `sys.exit`, or if a teardown (by `title`) skips the test, raises RuntimeError instead."""
     try:
         yield
     except SystemExit as error:

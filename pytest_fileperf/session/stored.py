@@ -60,7 +60,7 @@ from pytest_fileperf.versions.tree import CodeTree, outside_code
 
 
 def title_of(entry: Entry, code: str = "") -> str:
-    """Returns a baseline's name in messages: `its baseline (1a2b3c4 of 2026-11-20)`."""
+    """Returns a baseline's name for messages, e.g. `its baseline (1a2b3c4 of 2026-11-20)`. `code` names its commit."""
     day = entry.captured.partition("T")[0]
     return f"its baseline ({code} of {day})" if code else f"its baseline of {day}"
 
@@ -69,10 +69,10 @@ def title_of(entry: Entry, code: str = "") -> str:
 
 
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
-    """Measures both versions alternately and judges; or only the code here, if there is nothing to compare.
+    """Measures both versions alternately and judges. If they cannot be compared, measures only the code here.
 
-    Then it is NEW if a version lacks the endpoint, and INCONCLUSIVE if a version gives other answers. The same code is
-    a PASS. Raises PlanError for versions that cannot be compared.
+    Then the outcome is NEW if a version lacks the endpoint, and INCONCLUSIVE if a version gives other answers. The same
+    code is a PASS. Raises PlanError if such a server cannot run two versions.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -117,7 +117,8 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
 # --- Stored baselines: the figures that earlier runs have stored, and their code
 
 Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
-"""Results as they are once stored, each with the function that stores it, if any."""
+"""Each result, changed as if it were stored, with the function that stores it. None if the result is not to be
+stored."""
 
 
 class Baselines:
@@ -128,7 +129,7 @@ class Baselines:
         self._environment = environment
         self._store = BaselineStore(options.baselines)
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
-        """Environments with the packages of baselines, or why there is none: that is tried only once."""
+        """By packages: the Python of an environment with them, or the error of making it. Each is tried only once."""
 
     def find(self, test: TestId) -> Entry | None:
         """Returns the baseline of a whole load or a part, from this machine or another. Raises BaselineError."""
@@ -149,7 +150,10 @@ class Baselines:
         return self._in_turn(plan, found, code, said)
 
     def _code(self, found: Entry) -> tuple[CodeTree | None, str]:
-        """Returns a baseline's code, and why there is no code or why it runs with the packages here."""
+        """Returns a baseline's code, or None, and a text.
+
+        The text says why there is no code, or why the code runs with the packages here. Else it is empty.
+        """
         said, python = "", None
         commit = None if found.commit is None else found.commit.get("id")
         try:
@@ -168,9 +172,10 @@ class Baselines:
         return replace(code_tree, title=title_of(found, code_tree.title), python=python, tree=found.tree or ""), said
 
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
-        """Returns the results with the functions that store them, or nothing if no baseline is wanted.
+        """Returns each result, with the function that stores it or None. Empty if no baseline is wanted.
 
-        Storing may raise BaselineError. Code that was compared is measured again, because it has other figures alone.
+        The functions may raise BaselineError. Code that was compared with a baseline is measured again alone, because
+        it has other figures then.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
@@ -200,7 +205,11 @@ class Baselines:
     def _kept(
         self, plan: Plan, found: Entry | None, result: Result, level: Result, *, also: Sequence[str]
     ) -> tuple[Result, Callable[[], None]]:
-        """Returns a stored result and the function that stores it. `level` is the result of the code measured alone."""
+        """Returns a result with notes about its storing, and the function that stores it.
+
+        `level` is the result of the same code measured alone: its figures are stored. `also` are changed files other
+        than code.
+        """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole, source = result.test, not result.test.own, self._rig.source
         evidence, ran = evidence_of(level.recording), self._loaded_here()
@@ -241,7 +250,7 @@ class Baselines:
     # --- ways to measure
 
     def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
-        """Measures the code here if it equals the baseline's, so that only the environment can differ."""
+        """Measures the code here, which is the baseline's. Compares stored figures: only the environment can differ."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._by_figures(plan, found, doubt, measured)
@@ -274,7 +283,7 @@ class Baselines:
         return measured.judged(judged)
 
     def _in_turn(self, plan: Plan, found: Entry, base: CodeTree, said: str) -> Measured:
-        """Measures the baseline's code and the code here alternately; falls back to stored figures."""
+        """Measures the baseline's code and the code here alternately. If that fails, judges by stored figures."""
         packages = self._environment.packages if base.python is None else found.packages
         base_alone = not found.differences  # if there are some, its stored figures do not compare
         try:
@@ -304,7 +313,7 @@ class Baselines:
         return measured.judged(judged)
 
     def _other_files(self, measured: Measured, found: Entry, tree: CodeTree) -> str:
-        """Returns why the baseline's code may have run with other files than when it was stored; else empty."""
+        """Returns why the baseline's code may have used other files now than when it was stored; else an empty text."""
         stored = found.loaded
         if tree.there is None or found.tree is None:
             return ""
@@ -325,7 +334,7 @@ class Baselines:
         measured: Measured | None = None,
         notes: tuple[str, ...] = (),
     ) -> Measured:
-        """Judges by stored figures. `why` says why the baseline's code was not measured again."""
+        """Judges by stored figures. `why` says why the baseline's code did not run. Measures unless `measured` is given."""
         measured = measured or measure_alone(plan, self._rig)
 
         def judged(result: Result) -> Result:
@@ -360,7 +369,7 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares the baseline's own code, in the recording `unchanged`, with its stored figures."""
+        """Compares the recording `unchanged` (the baseline's own code, now) with stored figures. Empty if it is None."""
         if unchanged is None:
             return ()
         return judge_world(
@@ -378,7 +387,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether results become the baseline. A PASS does not, because small losses would add up."""
+        """Returns whether results become the baseline. A mere PASS does not, because small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
@@ -403,7 +412,7 @@ def _stored_latency(found: Entry | None, comparisons: Sequence[MetricComparison]
 
 
 def _why_not_the_same(measured: Measured, found: Entry, here: CodeTree, source: Source) -> Note | None:
-    """Returns why the server may not have run the baseline's code; None if it surely did."""
+    """Returns a note that says why the server may not have run the baseline's code; None if it surely did."""
     held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.loaded
     tree = "the code in Git is the baseline's, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
@@ -435,9 +444,9 @@ def _others(now: Digests, stored: Digests) -> list[str]:
 
 
 def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
-    """Returns a text if files of the code changed during the measurement, and the other changed files.
+    """Returns a text if code files changed during the measurement, else an empty one, and the other changed files.
 
-    Only files that the server has loaded are the code. A command's files are unknown, so all files count.
+    The server's loaded files are the code. If they are unknown, as for a command, all files count.
     """
     changed = source.changed()
     found = loaded.among(map(source.path, changed))
