@@ -130,9 +130,7 @@ async def run_load(
             await asyncio.gather(*[_start(stack, load.loop.run(load.slots, origin_ns=origin_ns)) for load in loads])
             ended_ns = monotonic_ns()
             if missing := 0 if plan.requests is None else plan.requests - now.loop.started:
-                example = (
-                    f"the time ended before {missing} of {plan.requests} requests were sent. Use a longer duration"
-                )
+                example = f"the time ended before the last {missing} of {plan.requests} requests. Use a longer duration"
                 now.recorder.not_sent(example, ended_ns, count=missing)
             rounds = [load.recorder.finish(ended_ns) for load in loads]
     return tuple(_found(plan, load, own, origin_ns) for load, own in zip(loads, rounds, strict=True))

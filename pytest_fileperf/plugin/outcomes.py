@@ -225,7 +225,7 @@ class Outcomes:
             is_known = not prune and any(head in told for told in self._told)
             return [] if is_known else [f"fileperf: {error}"], prune
         if not stale:
-            return ["fileperf: no stale baselines in the fully collected modules"] * prune, False
+            return ["fileperf: no stale baselines to remove in the fully collected modules"] * prune, False
         entries, verbosity = sum(stored[key] for key in stale), config.get_verbosity()
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 

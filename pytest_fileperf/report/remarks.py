@@ -190,7 +190,10 @@ def memory_texts(result: Result) -> Iterator[str]:
                 for recording in (result.base, result.recording)
             ]
             if min(reached) * 1.5 < max(reached):  # one version has answered many more
-                text += f". Start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
+                text += (
+                    ", because each start-up answered so many. "
+                    f"The most: {reached[0]:,} (old code), {reached[1]:,} (new code)"
+                )
         yield text
 
 

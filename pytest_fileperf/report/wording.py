@@ -322,8 +322,8 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.IN_TURN: "measured alternately with the code of {names}",
     NoteKind.PACKAGES_HERE: "{names}, so the old code ran with the packages installed here",
     NoteKind.PACKAGES: "changed packages: {names}",
-    NoteKind.ROUGHLY_KNOWN: "the stored figures are rough, because the machine is noisy: "
-    f"±{{share}} %, not ±{100 * RULES.known_to:g} %",
+    NoteKind.ROUGHLY_KNOWN: "the machine is noisy, so the stored figures are exact only to ±{share} %. "
+    f"The goal is ±{100 * RULES.known_to:g} %",
     NoteKind.NO_CODE_STORED: "stored only figures, because the code cannot be found again: {names}",
     NoteKind.TOLD: "{names}",
 }

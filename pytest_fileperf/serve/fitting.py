@@ -56,7 +56,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
         for found in left(Imported, run_directory):
             return found
         time.sleep(0.05)
-    return Imported(problem="it did not end in time")
+    return Imported(problem="the import did not end in time")
 
 
 # --- The test's changes, on the app in this process: set before its lifespan, and checked after it
@@ -97,7 +97,7 @@ class Fitting:
         causes = {part: cause_of(part, made.likeness, found, imported.likenesses, env=env) for part in differing}
         for part, cause in causes.items():
             if cause is Cause.TEST_AND_ENV or (env and imported.problem):
-                failed = f"an import without that env failed: {imported.problem}"
+                failed = f"the server's env may have set it, and an import without that env failed ({imported.problem})"
                 raise self._refused(part, made, found, failed if imported.problem else cause.value)
         self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
         # An attribute may stay as it is, even after it was set. So the app is described again afterwards.

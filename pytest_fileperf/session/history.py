@@ -76,7 +76,7 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
     tests, here, commit = ratios_of(results), source.here, source.commit_info() or {}
     if not tests or isinstance(here, str):
         reasons = [item.reason for result in results for item in result.verdict.comparisons]
-        why = "no comparison of new and old code was complete. Code that is still the baseline's is not compared"
+        why = "no test compared old and new code. The code may be the same as the baseline's"
         if reasons and all(reason is not None and reason.kind is ReasonKind.NO_BASELINE for reason in reasons):
             why = "no test has a baseline. Store them with --fileperf-update=new"
         return [*results], f"added nothing to {history}: {here if isinstance(here, str) else why}"
@@ -100,7 +100,7 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
     try:
         return with_release(results, history, run, source), said
     except (FilePerfError, GitError) as error:
-        return [*results], f"{said}. The changes since the newest tag are unknown: {error}"
+        return [*results], f"{said}. How much tests changed since the newest Git tag is unknown: {error}"
 
 
 def with_release(results: Sequence[Result], history: Path, run: Run, source: Source) -> list[Result]:

@@ -169,7 +169,7 @@ def _staying(title: str) -> Iterator[None]:
     except BaseException as error:
         # pytest's class, by its name, because only the plugin imports pytest.
         if title.startswith("teardown ") and type(error).__name__ == "Skipped":
-            said = f"it skipped a test that has measured ({error}). Skip in the setup, or in the test"
+            said = f"it called pytest.skip({str(error)!r}) after the load. Call pytest.skip in the setup or in the test"
             raise RuntimeError(said).with_traceback(error.__traceback__) from None
         raise
 

@@ -416,7 +416,7 @@ def _why_not_the_same(measured: Measured, found: Entry, here: CodeTree, source: 
     held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.loaded
     tree = "the code in Git is the baseline's, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
-        return _figures_only(f"{tree} the server's code is not there, so it may have changed")
+        return _figures_only("the server's code is not in the Git repository, so it may have changed")
     beside = source.loaded_beside(loaded, tree=found.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):

@@ -71,7 +71,9 @@ def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | R
     order = order_from(arguments)
     if callable(feed) and not takes(feed, 0):
         if takes(feed, 1) is False:
-            raise PlanError("feed: a function takes the setup's value, or nothing, and returns the rows")
+            raise PlanError(
+                "feed: its function needs too many arguments. Write one that takes nothing, or only the setup's value"
+            )
         return Requests(recipes=(operation,), order=order, make=feed)
     columns = columns_of(feed() if callable(feed) else feed, needed)
     return Requests(recipes=(operation,), order=order, columns=columns)

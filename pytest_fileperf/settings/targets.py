@@ -114,7 +114,7 @@ def _one(item: object, where: str) -> _One:
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
     """Returns the request of a tuple or mapping; besides a method's keywords, `keywords` may have a `name`."""
     if not isinstance(keywords, Mapping):
-        raise PlanError(f"{where}: {type(keywords).__name__} isn't a mapping of keywords")
+        raise PlanError(f"{where}: {keywords!r} isn't a mapping of keywords, as in {{'headers': {{…}}}}")
     given = dict(keywords)
     name = str(given.pop("name", "") or "").replace("#", "")
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:

@@ -325,7 +325,7 @@ def test_a_feed_or_what_is_unique_makes_many_requests() -> None:
         ),
         ("/{id}", {"feed": []}, "feed: it has no rows"),
         ("/{id}", {"feed": [{"name": 1}]}, "feed: row 0 has no 'id', which the request needs. It has name"),
-        ("/{id}", {"feed": lambda one, two: one}, "feed: a function takes the setup's value, or nothing"),
+        ("/{id}", {"feed": lambda one, two: one}, "feed: its function needs too many arguments"),
         ("/{id}", {"feed": ["a"], "order": "random"}, "order: 'random' is not one of cycle, shuffle, zipf"),
         ("/{id}", {"feed": ["a"], "seed": -1}, "seed: -1 isn't a whole number"),
         ("/{id}", {"feed": ["a"], "per_connection": 1}, "per_connection: 1 is neither True nor False"),

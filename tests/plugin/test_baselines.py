@@ -92,7 +92,7 @@ def test_what_is_stale_is_listed_and_removed_if_asked(stored: BaselineStore, run
     removed.fnmatch_lines(["*= fileperf =*", "removed 5 stale baselines", *LISTED[1:]], consecutive=True)
     assert stored.keys() == dict.fromkeys((*NOT_TOLD, "test_b.py::test_old"), 1)
     assert {path.name for path in stored.directory.iterdir()} - {".local"} == {HERE.profile}
-    run("--fileperf-prune").stdout.fnmatch_lines(["*no stale baselines in the fully collected modules"])
+    run("--fileperf-prune").stdout.fnmatch_lines(["*no stale baselines to remove in the fully collected modules"])
 
 
 @pytest.mark.parametrize(

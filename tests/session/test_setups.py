@@ -93,7 +93,7 @@ FAILS = {
     "teardown": ({"teardown": fails}, place("teardown fails") + "JSONDecodeError: Expecting value"),
     "exit": ({"setup": exits}, r"it called sys\\.exit\\('no database'\\)"),
     "exit of teardown": ({"teardown": exits_in_async}, r"RuntimeError: it called sys\\.exit\\(3\\)"),
-    "skip in teardown": ({"teardown": skips}, r"RuntimeError: it skipped a test that has measured \\(why\\)"),
+    "skip in teardown": ({"teardown": skips}, r"RuntimeError: it called pytest.skip\\('why'\\) after the load"),
     # asyncio before Python 3.14 makes another error, which has no frame.
     "own time limit": ({"setup": impatient}, r"setup impatient failed on .*:\\n(.*\\n)*  TimeoutError: enough"),
     "late async": ({"setup": slow_in_async, "timeout": "400ms"}, "setup slow_in_async did not end within 0.4 s on "),

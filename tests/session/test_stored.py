@@ -285,7 +285,7 @@ def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_i
 @pytest.mark.parametrize(
     "files, outcome, said",
     [
-        (("/usr/lib/app.py",), Outcome.INCONCLUSIVE, "the server's code is not there"),
+        (("/usr/lib/app.py",), Outcome.INCONCLUSIVE, "the server's code is not in the Git repository"),
         (("{project}", "/opt/server"), Outcome.INCONCLUSIVE, "code elsewhere may have changed: /opt"),
         (("{project}", "{project}/server"), Outcome.PASS, "the code is the same as"),
     ],
@@ -411,7 +411,7 @@ def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(
         settings = replace(SETTINGS, duration_ns=6_000 * MS)
         result = project.run(host, project.code(OLD), settings, update=update)
         assert result.baseline_written
-        assert "the stored figures are rough" in said_of(result)
+        assert "the stored figures are exact only to" in said_of(result)
         assert project.entry()["precision"]["rps"] > 0.015
         assert least_s < host.clock.now_s - 1000 < most_s, host.clock.now_s
 

@@ -123,7 +123,7 @@ def _percentiles(result: Result) -> Chart | None:
         curves.append(("to the first byte", ttfb, THIRD))
     if other is not None and other.count >= LEAST_REQUESTS:
         curves.append(("latency of the old code", other, QUIET))
-    says = f"{says} Shaded: at most {_SURE} requests decide."
+    says = f"{says} Shaded: these percentiles rest on at most {_SURE} requests."
     return _by_percentile("Latency by percentile", says, curves, latency)
 
 
