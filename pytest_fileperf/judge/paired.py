@@ -391,7 +391,7 @@ class Sequential:
         cycles = sum(len(pair.base.turns) for pair in pairs)
         is_known = len(pairs) >= RULES.known_pairs or not 0 < cycles < RULES.known_cycles
         if worse := [METRICS[item.metric] for item in found if item.outcome is Outcome.REGRESSED]:
-            return is_known or any(metric.of_start for metric in worse)
+            return is_known or any(metric.of_start or metric.is_counted for metric in worse)
         if all(METRICS[item.metric].is_counted and item.outcome is not Outcome.INCONCLUSIVE for item in found):
             return True
         if len(pairs) < RULES.settled_pairs or not is_known:

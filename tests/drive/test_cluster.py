@@ -412,7 +412,7 @@ def test_over_a_slow_cable_rounds_begin_together_and_are_on_this_clock(far: Foun
     near, *others = sorted(far["all"]["clocks"], key=lambda clock: clock[2])
     assert near[2] < 20 * MS
     for ahead_ns, error_ns, distance_ns in (near, *others):
-        assert abs(ahead_ns - 3000 * MS) < 5 * MS  # the truth is known: one machine's clock, and 3 s
+        assert abs(ahead_ns - 3000 * MS) < 20 * MS  # the truth is known: one machine's clock, and 3 s
         assert abs(ahead_ns - 3000 * MS) <= error_ns
         assert 30 * MS < distance_ns < 60 * MS or distance_ns == near[2]
 
