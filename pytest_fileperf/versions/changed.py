@@ -19,13 +19,13 @@ from pathlib import Path, PurePosixPath
 
 _WORD = re.compile(r"\w+")
 _FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
-"""Imports, texts, paths and commands, in which the first word of a module's name or a directory must be.
+"""Finds imports, texts, paths and commands. The first word of a named module or directory must be in one of these.
 
 Elsewhere a word such as `app` mostly isn't the package of this name: `app = FastAPI()`, `"main:app"`.
 """
 _MODULES = (".py", ".pyd", ".so")
 _FINDERS = frozenset(("__import__", "import_module", "iter_modules", "walk_packages"))
-"""A file with one of these words may import unnamed modules, but only from its outermost package."""
+"""A file with one of these words may import modules without naming them, but only from its own outermost package."""
 _UNNAMED = re.compile(r"(?:^|/)(?:\.env[^/]*|gunicorn\.conf\.py|(?:site|user)customize\.py)\Z")
 """Files that Python and servers read although no file names them."""
 
@@ -34,9 +34,10 @@ class Change:
     """The files in which the new code differs from a commit."""
 
     def __init__(self, begun: str, changed: Mapping[str, str], paths: Iterable[str], top: Path) -> None:
-        """Takes a commit, the paths that changed since with Git's letters (`A` for new), and all the new code's paths.
+        """`changed` has Git's letter, such as `A` for new, by each path that changed since the commit `begun`.
 
-        Paths are relative to the repository's top, with `/`. The path of the top contains no links.
+        `paths` are the new code's files. All paths are relative to the repository's top, with `/`. The path `top`
+        contains no links.
         """
         self.begun, self.top = begun, top
         self._changed = dict(sorted(changed.items()))
@@ -46,7 +47,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server that loaded these files, or to its test; else empty."""
+        """Returns a changed file that may matter to a server that loaded `loaded`, or to its test. Else empty."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
@@ -70,9 +71,9 @@ class Change:
                 yield path
 
     def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
-        """Returns whether a reached file names this one, or a directory above it.
+        """Returns whether a file in `reached` names the file `path`, or a directory above `path`.
 
-        For a file at the top beside loaded modules its suffix is enough, as in `"*.html"`.
+        If `path` is at the repository's top beside loaded modules, its suffix is enough, as in `"*.html"`.
         """
         *above, name = path.split("/")
         is_beside = not above and "" in directories
@@ -84,13 +85,13 @@ class Change:
         )
 
     def _hides(self, path: str) -> bool:
-        """Returns whether a new module may replace one of Python's own, or an installed one, in an import."""
+        """Returns whether an import may find the new module `path` in place of an installed or standard module."""
         names, installed = self._names_of(path, {self._root_of(path)}), [sysconfig.get_path("purelib")]
         is_outermost = len(names) == 1
         return is_outermost and (names[0] in sys.stdlib_module_names or bool(PathFinder.find_spec(names[0], installed)))
 
     def _reached(self, known: Collection[str]) -> set[str]:
-        """Returns the known files, and all files that they name, directly or not."""
+        """Returns the known files, the modules that these files name, and so on from module to module."""
         # Python imports modules from the known files' directories, and from `sys.path`.
         entries = (Path(entry).resolve() for entry in sys.path)
         roots = {entry.relative_to(self.top).as_posix() for entry in entries if entry.is_relative_to(self.top)}
@@ -115,7 +116,7 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns the words of a module's dotted name below the innermost of `roots`. Empty outside of all roots."""
+        """Returns the words of a module's dotted name, below the innermost of `roots` (directories). Empty outside."""
         root = self._root_of(path)
         while root not in roots:
             if not root:
@@ -132,7 +133,7 @@ class Change:
         return directory
 
     def _words_of(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns a file's words, and the words that `_FIRST` finds. Empty for directories, data and missing files."""
+        """Returns a file's words, and the words in matches of `_FIRST`. Both are empty for directories and data."""
         if path not in self._words:
             text, file = "", self.top / path
             with suppress(OSError):

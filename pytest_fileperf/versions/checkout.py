@@ -26,15 +26,16 @@ _PYTHON = "python:"
 _OLDEST = (3, 11)
 """This package's oldest Python: another interpreter must run this package."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
-"""Even old Pythons understand it."""
+"""A program that even old Pythons understand."""
 _PATIENCE_S = 30.0
 """How long an interpreter may take to report its version."""
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
-    """Parses `python:INTERPRETER`, a URL, a directory from `cwd` on, or a commit. Raises PlanError if it doesn't exist.
+    """Returns the code that `text` names: `python:INTERPRETER`, a URL, a directory relative to `cwd`, or a commit.
 
-    `option` is the command line's, for messages.
+    A commit is in the repository of `rootdir`. Raises PlanError for code that doesn't exist. Its messages name
+    `--fileperf-{option}`.
     """
     text = text.strip()
     try:
@@ -54,14 +55,14 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
 
 
 class Checkout:
-    """Writes a commit's files for its `with` block, and gives the `CodeTree` with them. Servers must end in the block.
+    """Writes a commit's files to a directory that exists within the `with` block. Entering returns their `CodeTree`.
 
-    The user's index, files, branches, stash and worktrees stay as they are. It isn't a generator, because a fork that
-    collects its parent's objects would run a generator's end.
+    Servers of this code must end within the block. The user's index, files, branches, stash and worktrees stay as they
+    are. This isn't a generator: a fork that collects its parent's objects would run a generator's end.
     """
 
     def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:
-        """Finds a commit's repository by `rootdir`, the test run's directory."""
+        """The commit is in the Git repository that contains `rootdir`, the test run's directory."""
         self._code_tree, self._rootdir = code_tree, rootdir
         self._directory: Path | None = None
 
@@ -135,7 +136,7 @@ def _no_directory(directory: Path) -> str:
 
 
 def _commit(repository: Repository, text: str) -> str | None:
-    """Returns the full hash of the commit that the text names, if any."""
+    """Returns the full hash of the commit that the text names. None if the text names no commit."""
     if text.startswith(("-", "^")):  # Git takes these for options and exclusions
         return None
     named = repository.answers("rev-parse", "--verify", text)
@@ -162,7 +163,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches a ref, and a comma. Empty if no command can fetch it."""
+    """Returns the command that fetches the ref `text`, with a comma behind. Empty if no command can fetch this ref."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -219,10 +220,10 @@ def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
 
 
 def commit_info(directory: Path) -> dict[str, object] | None:
-    """Returns the commit's facts with pytest-benchmark's keys. None without a commit.
+    """Returns facts about the commit that is checked out, with pytest-benchmark's keys. None without a commit.
 
     `id` is the full hash, `time` and `author_time` are ISO 8601, and `branch` is a name or `(detached head)`. `dirty`
-    is True if tracked files have changed since.
+    is True if tracked files differ from the commit.
     """
     repository = _usable_repository(directory)
     shown = None if repository is None else repository.answers("show", "-s", "--format=%H%n%cI%n%aI", "HEAD")
@@ -240,7 +241,7 @@ def commit_info(directory: Path) -> dict[str, object] | None:
 
 
 def project_name(directory: Path) -> str:
-    """Returns the name of the remote repository, else of the directory."""
+    """Returns the name of the remote repository `origin`. Without a remote, returns the directory's name."""
     repository = _usable_repository(directory)
     remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
     # A URL's host may follow a login, and its path may precede a token.
@@ -259,7 +260,7 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each file with different dependencies at the top of two trees."""
+    """Returns a sentence for each file about dependencies, such as pyproject.toml, that differs at the two tops."""
     return tuple(
         f"{name} differs between the versions, but both run with the packages installed here. To compare "
         "dependencies, use --fileperf-against=python:…"
@@ -276,9 +277,10 @@ def environment_notes(python: Path) -> tuple[str, ...]:
 
 
 def changed_packages(python: Path) -> dict[str, str]:
-    """Returns `name old → new` for packages that have another version in the environment of the interpreter `python`.
+    """Returns the packages that have one version in the environment of the interpreter `python`, and another here.
 
-    The keys are the files and directories that Python imports them from. Empty if its Python has another version.
+    The keys are these packages' importable files and directories, such as `numpy`. The values are `name old → new`,
+    in which `new` is the version here. Empty if the interpreter is another Python version than this one.
     """
     there = packages_of(python.parent.parent)
     if not there.is_dir():
@@ -303,7 +305,7 @@ def _differs(path: Path, other: Path) -> bool:
 
 
 def _content(path: Path) -> object:
-    """Returns a file's bytes, or only the tables about dependencies of a pyproject.toml."""
+    """Returns a file's bytes. For a pyproject.toml, returns only its values about dependencies and the build."""
     content = path.read_bytes()
     if path.name != "pyproject.toml":
         return content

@@ -19,10 +19,13 @@ from typing import TypeAlias
 from pytest_fileperf.versions.tree import CodeTree, import_directory, is_installed, is_of_the_interpreter
 
 Digests: TypeAlias = Mapping[str, str]
-"""By name: relative to the tree's top, or else `…/` and relative to the directory from which Python imports it."""
+"""A digest of each file's content, by name. Names are relative to the tree's top.
+
+A file elsewhere has the name `…/PATH`. PATH is relative to the directory from which Python imports the file.
+"""
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|whl|zip)[/\\])?", re.DOTALL)
 _OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
-"""Builds write these files anew for each commit, and they contain only the version."""
+"""Names of files that contain only the version. Builds write such a file anew for each commit."""
 _HEADER = struct.Struct("<4sIII")
 """A compiled file's header: magic number, flags, then its source's time in seconds and size in bytes."""
 
@@ -30,24 +33,24 @@ _HEADER = struct.Struct("<4sIII")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFiles:
     modules: tuple[str, ...] = ()
-    """The files of its modules, without the interpreter's. For a command: its directory, program and named files."""
+    """The server's modules, without the interpreter's. For a command: its directory, program and named files."""
     installed: tuple[str, ...] = ()
-    """Files of installed packages. For a command, only files that hide code of the old code's tree."""
+    """Loaded files of installed packages. For a command: files that Python finds in place of the old code's."""
     read: tuple[str, ...] = ()
     """Other files that the server read while its app was imported and started."""
     is_known: bool = False
-    """Whether these are all files. Always False for a command."""
+    """Whether no loaded file is missing in the other fields. Always False for a command."""
 
     def among(self, paths: Iterable[Path]) -> frozenset[Path]:
-        """Returns the paths that lead to loaded files. Installed files do not count."""
+        """Returns the paths that lead to files in `modules` or `read`, after links are followed."""
         real = {Path(file).resolve() for file in (*self.modules, *self.read)}
         return frozenset(path for path in paths if path.resolve() in real)
 
 
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
-    """Returns the loaded files that are not in a Git tree with these `paths`.
+    """Returns digests of the loaded files that are missing in `paths`, the files of a Git tree.
 
-    Data only counts below the tree's top, and installed files only if the tree has one of that name.
+    Data files count only below the tree's top. An installed file counts only if the Git tree has a file of its name.
     """
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found, modules = {}, set(loaded.modules)
@@ -76,14 +79,14 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
 
 
 def changed_beside(stored: Digests, top: Path) -> str:
-    """Returns a changed one of the files from `loaded_beside`, as far as they are below the top; empty for none."""
+    """Returns a name in `stored`, from `loaded_beside`, whose file below `top` has changed or is gone. Else empty."""
     return next((name for name, digest in stored.items() if _digest_of(top / name) != digest), "")
 
 
 def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
-    """Returns the loaded files that are in a Git tree with these paths, relative to the top, sorted.
+    """Returns the loaded files that are in `paths`, the files of a Git tree. They are relative to `top`, and sorted.
 
-    Of files in a repository within, it returns only that repository's name.
+    For files in a repository within the tree, such as a submodule, returns only that repository's path.
     """
     real = (Path(file).resolve() for file in (*loaded.modules, *loaded.read))
     inner = [PurePosixPath(one.relative_to(top).as_posix()) for one in real if one.is_relative_to(top) and is_code(one)]
@@ -92,7 +95,7 @@ def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tup
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
-    """Returns the modules that the old code loaded from the new code's tree, relative to its top, sorted."""
+    """Returns the modules' files that the old code loaded from the new code's tree, relative to this tree's top."""
     if tree.here is None or tree.there is None:
         return ()
     here = tree.here.resolve()
@@ -106,9 +109,10 @@ def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
 
 
 def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
-    """Returns an installed file that hides different code of both trees; empty for none.
+    """Returns an installed file that Python loads in place of the two trees' different files. Empty without one.
 
-    Both versions then run the installed copy of the project. A package is a copy if one of its files equals a tree's.
+    Both versions then run an installed copy of the project. A package is such a copy if one of its files equals the
+    file in a tree.
     """
     if tree.here is None or tree.there is None:
         return ""
@@ -141,7 +145,10 @@ def is_among_packages(path: Path) -> bool:
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a source with an outdated compiled file, and that file. Python trusts equal seconds and sizes."""
+    """Returns a source file, and its compiled file if this is outdated and Python would still run it. Else None.
+
+    Python trusts a compiled file that notes the source's size and its time in whole seconds.
+    """
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
             source = Path(file)
@@ -179,7 +186,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def is_code(path: str | Path) -> bool:
-    """Returns False for a file in which a build only notes the version."""
+    """Returns False for a file that a build writes, and that contains only the version."""
     return _OF_BUILDS.fullmatch(Path(path).name) is None
 
 

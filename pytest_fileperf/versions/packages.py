@@ -43,9 +43,9 @@ _FOR_UV = (
     ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
     ("PIP_NO_INDEX", "UV_NO_INDEX"),
 )
-"""pip's variables, and the equivalents that uv gets if it has none."""
+"""Each row: pip's variable, then uv's equivalents. The first equivalent gets pip's value if none of them is set."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
-"""One setting's old and new name. A company's certificates are not in uv's own store."""
+"""Old and new name of uv's setting to trust the system's certificates. uv's own store lacks a company's."""
 _UNREACHABLE = re.compile(
     r"error sending request|tcp connect error|connection broken|network was disabled|name resolution|dns error"
     r"|newconnectionerror|ssl: certificate|invalid peer certificate|timed out",
@@ -57,7 +57,7 @@ _NAMED = (
     r"(?<![\w.-]){name}(==|-|@| ){version}(?![\w-])",
     r"\b(for|build|because|simple)[ /]['`]?{name}(?![\w-])",
 )
-"""How uv and pip name a package: with its version, or after certain words, as some names are words (`build`)."""
+"""How uv and pip name a package: with its version, or after certain words. A name may be a common word (`build`)."""
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
@@ -81,9 +81,10 @@ def packages_of(environment: Path) -> Path:
 
 
 def install(packages: Mapping[str, str], environment: Path) -> None:
-    """Makes a virtual environment with exactly these versions, at a path that must not exist.
+    """Makes a virtual environment with exactly these `packages` (versions by name), at a path that must not exist.
 
-    It has this process's Python, and no dependencies beyond the list. Raises PlanError in one sentence.
+    The environment has this process's Python. Dependencies that aren't listed are left out. Raises PlanError with one
+    sentence.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
     problem = PlanError("an environment needs uv or pip. Install one of them")
@@ -106,7 +107,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
 
 
 def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
-    """Returns a sentence from uv's or pip's output. It names the package if that is known."""
+    """Returns why uv or pip failed, in a sentence from its output `said`. The sentence names the package if known."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
@@ -144,7 +145,7 @@ def _is_named(way: str, name: str, version: str, text: str) -> bool:
 
 
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
-    """Raises PlanError if the installed packages differ: settings of uv or pip may replace versions."""
+    """Raises PlanError if the environment has another version of a package: settings of uv or pip may cause that."""
     path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
     found = dict(map(name_and_version, distributions(path=[*path])))
     for name, version in packages.items():
@@ -191,7 +192,7 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
 
 
 TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""By tool: the commands that make an environment, none if it isn't installed. They are tried in this order."""
+"""Functions by tool, tried in this order. They return commands that make an environment; none without the tool."""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:
@@ -222,7 +223,7 @@ _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns names (by PEP 503) and versions of all distributions on `sys.path` or `path`, sorted.
+    """Returns the versions of all distributions on `path`, by name (as in PEP 503), sorted. None means `sys.path`.
 
     If a package does not come from an index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
@@ -236,10 +237,10 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
 
 
 def python_with(packages: Mapping[str, str]) -> Path:
-    """Returns an interpreter like this one, with exactly these packages from an earlier `installed_packages`.
+    """Returns the path of an interpreter like this one, with the `packages` from an earlier `installed_packages`.
 
-    It lacks `(local)` packages, whose code comes from a tree or from `sys.path`, and pytest-fileperf. Packages that
-    came from no index are copied from here. Raises PlanError in one sentence.
+    Its environment lacks pytest-fileperf and `(local)` packages, whose code comes from a tree or from `sys.path`. Other
+    packages that came from no index are copied from this environment. Raises PlanError with one sentence.
     """
     outside = {name: version for name, version in packages.items() if " " in version}
     copied = {name: version for name, version in outside.items() if not version.endswith("(local)") and name != _LENT}
@@ -282,7 +283,7 @@ def environment_name(packages: Mapping[str, str]) -> str:
 
 
 def _origin(distribution: Distribution) -> str:
-    """Returns where a distribution came from, by PEP 610. Empty for a package index."""
+    """Returns where a distribution came from (PEP 610): `local`, `git 1a2b3c4` … Empty if from a package index."""
     if (distribution.read_text("INSTALLER") or "").strip() == "conda":
         return ""  # it names the directory in which conda's own servers built it
     about: Mapping[str, object] = {}
@@ -300,7 +301,7 @@ def _origin(distribution: Distribution) -> str:
 
 
 def _sources(copied: Mapping[str, str]) -> list[Distribution]:
-    """Returns the distributions to copy. Raises PlanError if one has another version here."""
+    """Returns the distributions of the packages `copied`. Raises PlanError if another version is installed here."""
     here = installed_packages() if copied else {}
     for name, version in copied.items():
         if here.get(name) != version:
@@ -335,7 +336,7 @@ def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Dis
 
 
 def _tell_programs(was: Path, now: Path) -> None:
-    """Replaces the Python's path in an environment's scripts, because the environment will be renamed."""
+    """In the scripts of the environment `was`, replaces its path by `now`. Call it before this renaming."""
     before, after = os.fsencode(was), os.fsencode(now)
     for program in python_of(was).parent.iterdir():
         if program.is_symlink() or not program.is_file():
@@ -346,7 +347,7 @@ def _tell_programs(was: Path, now: Path) -> None:
 
 
 def _bound(cache: Path) -> None:
-    """Removes the longest unused environments beyond the limit, and leftovers of ended runs."""
+    """Removes leftovers of ended runs. Keeps the `_KEPT` last used environments, and all used within an hour."""
     ages_s: list[tuple[float, Path]] = []
     for path in cache.iterdir():
         with suppress(OSError):  # another run removed it
@@ -359,7 +360,7 @@ def _bound(cache: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Removes a directory. Renames it before, so that no run uses the rest."""
+    """Renames a directory, then removes it. So no other run uses the directory while only a part is left."""
     doomed = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=directory.parent))
     with suppress(OSError):
         directory.rename(doomed / directory.name)

@@ -16,9 +16,9 @@ from pytest_fileperf.units import exit_text, format_bytes
 
 NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
-"""Git answers at once, but some file systems do not."""
+"""The longest time for most commands. Git answers at once, but a slow file system does not."""
 _COPY_S = 900.0
-"""Partial clones and LFS may fetch a large tree only now."""
+"""The longest time for a copy. Partial clones and LFS may fetch a large tree only now."""
 _OF_ONE_REPOSITORY = frozenset((
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_INDEX_VERSION", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE",
@@ -30,7 +30,7 @@ _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
 )  # fmt: skip
-"""No hook runs, and Git writes all files of a tree."""
+"""With these settings no hook runs, and Git writes all files of a tree."""
 _SAID_LINES = 3
 SUBMODULE = "160000"
 """The mode of a submodule in a tree."""
@@ -60,7 +60,10 @@ class Repository:
         timeout_s: float = _QUESTION_S,
         fine: Collection[int] = (0,),
     ) -> str:
-        """Returns Git's output without the final newline. Raises GitError if its exit code is not in `fine`."""
+        """Returns the output of `git WORDS…` without the final newline. `given` is its input.
+
+        Raises GitError if Git's exit code is not in `fine`.
+        """
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top), **(env or {})}
         return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s, fine=fine)
 
@@ -71,18 +74,21 @@ class Repository:
             return None
 
     def has_commits(self) -> bool:
-        """Returns whether it has any commit of the user. Raises PlanError if it is damaged."""
+        """Returns whether the user has made a commit in it. Raises PlanError if the repository is damaged."""
         try:
             return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
             raise PlanError(_damaged(self.top, error)) from error
 
     def head(self) -> str | None:
-        """Returns the full hash of the commit that is checked out. None if there is none yet."""
+        """Returns the full hash of the commit that is checked out. None before the first commit."""
         return self.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 
     def how_to_get_history(self, fetch: str = "") -> str | None:
-        """Returns how to get the missing history. None if it is complete. `fetch` is a command that also helps."""
+        """Returns advice on how to get a shallow clone's missing history. None if the history is complete.
+
+        `fetch` is another command that helps, with a comma behind.
+        """
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
         in_ci = ""
@@ -98,9 +104,9 @@ class Repository:
         _git("checkout", "--quiet", "--detach", commit, directory=place)
 
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
-        """Writes the files of a commit or tree to the directory `tree`, and its index to `index`. Raises PlanError.
+        """Writes a commit's or tree's files to the directory `tree`, and Git's index of them to `index`.
 
-        Returns the submodules whose files this repository lacks.
+        Returns the paths of submodules that stay empty because this repository lacks their files. Raises PlanError.
         """
         tree.mkdir(exist_ok=True)
         # With `tree` as its working tree, Git reads attributes (line ends, LFS) from the commit.
@@ -123,7 +129,10 @@ class Repository:
         return tuple(empty)
 
     def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
-        """Copies a submodule at the commit `wanted`. Returns None if this repository lacks the submodule's files."""
+        """Copies the submodule `path` at its commit `wanted`. Returns the submodules within it that stay empty.
+
+        Returns None if this repository lacks the submodule's files. Raises PlanError if only that commit is missing.
+        """
         submodule = self._submodule(commit, path)
         if submodule is None:
             return None
@@ -157,7 +166,7 @@ def is_git_installed() -> bool:
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Returns the directory's repository. None if it has none, and without Git.
+    """Returns the repository that contains the directory. None if no repository does, or if Git isn't installed.
 
     Raises PlanError for a repository that is bare, or that Git refuses.
     """
@@ -197,7 +206,7 @@ def _first_lines(said: str) -> str:
 
 
 def _why_no_room(tree: Path) -> str:
-    """Returns a sentence if the disk is so full that this is the likely cause, which Git does not say."""
+    """Returns a sentence if the disk of `tree` is almost full, which Git does not report as the cause. Else empty."""
     try:
         free_bytes = shutil.disk_usage(tree).free
     except OSError:
@@ -216,7 +225,10 @@ def _git(
     fine: Collection[int] = (0,),
     made: Path | None = None,
 ) -> str:
-    """Runs Git. If `made` is a directory from `scratch`, a slow command does not outlive this process."""
+    """Returns the output of `git WORDS…`, run in `directory`. `where` are environment variables. Raises GitError.
+
+    If `made` is given, a directory from `scratch.make`, even a slow command ends with this process.
+    """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
     command = ("git", *_QUIET, *words)
@@ -235,5 +247,5 @@ def _git(
 
 
 def _command_of(words: tuple[str, ...]) -> str:
-    """Returns the command's name, which may follow `-c` and a setting."""
+    """Returns the name of Git's command, such as `checkout`. Options (`-c` and a setting) may precede the name."""
     return _command_of(words[2:]) if words[0] == "-c" else words[0]

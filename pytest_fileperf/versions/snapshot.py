@@ -33,18 +33,18 @@ _SOURCES = frozenset((
 """Suffixes of untracked files that are code. Others may be logs, data or secrets."""
 _ADVICE = "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
-"""For objects that are thrown away soon, and without warnings about line ends."""
+"""Settings for objects that are thrown away soon. They also keep Git from warnings about line ends."""
 _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. Longer mostly means data that nobody ignores."""
 _MOST_BYTES = 256 << 20
-"""Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
+"""Limit for new files together. More would delay each session by seconds, and make the user's repository large."""
 _LARGEST_BYTES = 16 << 20
-"""Settings and compiled modules are smaller. Larger files are mostly data."""
+"""Limit for a copied file beside the code. Settings and compiled modules are smaller than most data."""
 _MOST_BESIDE_BYTES = 64 << 20
 
 
 class Snapshots:
-    """Makes the trees of one repository, named by their hashes. Most methods raise GitError.
+    """Makes Git trees in one repository. A tree is named by its hash. Most methods raise GitError.
 
     Git's new objects go into `directory`, which the caller makes and removes.
     """
@@ -52,7 +52,10 @@ class Snapshots:
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """Trees lack the paths `left_out`, relative to the repository's top. Only Python files in `outputs` count."""
+        """Trees lack all files in the paths `left_out`, and all but Python files in the paths `outputs`.
+
+        These paths are relative to the repository's top.
+        """
         self.repository = repository
         self.left_out = tuple(left_out)
         baselines = "|".join(map(re.escape, self.left_out)) or r"\Z."
@@ -78,9 +81,9 @@ class Snapshots:
         return self._of_commits[commit]
 
     def of_files(self, also: Collection[str] = ()) -> str:
-        """Returns the hash of a tree from the current files: tracked files, new sources, and `also`.
+        """Returns the hash of a tree with the current files: tracked files, new sources, and the new files in `also`.
 
-        Raises PlanError, which says what to do, if Git cannot read the files, or not in time.
+        Raises PlanError with advice if Git cannot read the files, or takes too long.
         """
         ends_at = time.monotonic() + _PATIENCE_S
         largest = ""
@@ -106,17 +109,17 @@ class Snapshots:
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
     def changed_between(self, one: str, other: str) -> dict[str, str]:
-        """Returns the paths in which two trees differ, each with Git's letter, such as `A` for new. Raises GitError."""
+        """Returns Git's letter, such as `A` for new, by each path in which two trees differ. Raises GitError."""
         listed = self.ask("diff-tree", "-r", "--name-status", "--no-renames", "-z", one, other).split("\0")
         return dict(zip(listed[1::2], listed[::2], strict=False))
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
-        """Asks Git with our own index and directory of objects. Raises GitError."""
+        """Returns the output of `git WORDS…`, run with our own index and directory of objects. Raises GitError."""
         left_s = _PATIENCE_S if ends_at is None else max(0.1, ends_at - time.monotonic())
         return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
 
     def keep(self, tree: str) -> None:
-        """Writes the objects of a tree from `of_files` into the repository. Raises GitError and PlanError."""
+        """Writes a tree from `of_files` into the user's repository. Raises GitError, PlanError for too many bytes."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
         if size_bytes > _MOST_BYTES:
             raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
@@ -128,7 +131,7 @@ class Snapshots:
             self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
     def _take_index(self) -> list[tuple[str, str]]:
-        """Makes our index from the user's, and returns the mode and path of each file."""
+        """Makes our own index from the user's. Returns pairs of Git's mode and path, one for each file that is code."""
         self._index.unlink(missing_ok=True)
         users = self.repository.directory / "index"
         head = self.repository.head()
@@ -156,7 +159,10 @@ class Snapshots:
         self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:
-        """Returns the files for a tree that Git neither tracks nor ignores. A repository within is one path."""
+        """Returns the new files for a tree, which Git neither tracks nor ignores: sources, and files in `also`.
+
+        A repository within this one is a single path.
+        """
         listed = self.ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
         found = [path.removesuffix("/") for path in listed if path]
         self._check_baselines(found)
@@ -176,7 +182,7 @@ class Snapshots:
             )
 
     def _largest(self, paths: Iterable[str]) -> str:
-        """Returns words about the largest file. Raises PlanError if they are too large together."""
+        """Returns words about the largest file. Empty without files. Raises PlanError if their sum is too large."""
         sizes = {}
         for path in paths:
             with suppress(OSError):
@@ -192,7 +198,7 @@ class Snapshots:
         return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
 
     def _check_submodule(self, path: str) -> None:
-        """Raises PlanError if a submodule has changes: a tree records only its commit, which lacks them."""
+        """Raises PlanError if a submodule has uncommitted changes: a tree records only the submodule's commit."""
         top = self.repository.top / path
         if not (top / ".git").exists() or (inner := find_repository(top)) is None:
             return
@@ -211,7 +217,10 @@ class Snapshots:
     # --- Files beside the code: no tree has them, but code may read them, such as `.env` and `_version.py`
 
     def new_files(self) -> dict[str, object]:
-        """Returns untracked files that are not sources, each with a value that changes with it. Raises GitError."""
+        """Returns the new files that are not sources, which Git neither tracks nor ignores. Raises GitError.
+
+        The keys are paths. Each value changes when the file does.
+        """
         listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=_PATIENCE_S)
         found: dict[str, object] = {}
         for path in listed.split("\0"):
@@ -222,7 +231,7 @@ class Snapshots:
         return found
 
     def changed_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns up to five files beside the code that were written later. Empty if Git does not list them."""
+        """Returns up to five files beside the code that were written after `when`. Empty if Git cannot list them."""
         try:
             since_s = when.timestamp()
             later = [path for path, status in self._beside() if status.st_mtime > since_s]
@@ -231,9 +240,9 @@ class Snapshots:
         return tuple(later[:5])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies files beside the code to the old code's directory `there`, unless it has such files.
+        """Copies files beside the code to the old code's directory `there`, but replaces no file there.
 
-        Returns sentences about the missing ones.
+        Returns sentences about files that could not be copied.
         """
         missing = "files beside the new code are missing beside the old code"
         left_bytes = _MOST_BESIDE_BYTES
@@ -261,7 +270,10 @@ class Snapshots:
         return tuple(f"{missing} ({format_names(paths)}), {reason}" for paths, reason in reasons if paths)
 
     def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yields ignored and new files that are not sources, not below ignored directories. Raises GitError."""
+        """Yields the path and status of each ignored file, and of each new file that isn't a source. Raises GitError.
+
+        Files in ignored directories are left out.
+        """
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         listed = self.repository.ask(*words, timeout_s=_PATIENCE_S).split("\0")
         ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
@@ -275,7 +287,7 @@ class Snapshots:
 
 
 def _is_free(there: Path, path: str) -> bool:
-    """Returns whether a directory can take a file at the path: nothing is there, and no link leads elsewhere."""
+    """Returns whether `share` may write to `path` in `there`: it is free, and the directories above aren't links."""
     file = there / path
     above = (there / directory for directory in Path(path).parents)
     return not os.path.lexists(file) and all(

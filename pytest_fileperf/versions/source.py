@@ -30,14 +30,14 @@ from pytest_fileperf.versions.tree import CodeTree
 # --- Where a repository may have a baseline's tree: as objects, or as a commit's files
 
 _MOST_COMMITS = 20
-"""The most commits of one kind to check, each for up to 0.1 s (20,000 files)."""
+"""The most commits to check from each of two searches. A check takes up to 0.1 s (20,000 files)."""
 _PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
-"""A search for code does not download it (Git 2.44 and newer)."""
+"""With this environment variable, a search for code downloads nothing (Git 2.44 and newer)."""
 
 
 def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
-    """Yields commits that may have the tree, the likeliest first. Repeats some."""
+    """Yields commits whose files may be the tree, the likeliest first. Repeats some. The baseline names `commit`."""
     head = snapshots.repository.head()
     yield from filter(None, (commit, head))
     if head is None:
@@ -120,7 +120,10 @@ def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
 def _grep(
     repository: Repository, trees: Collection[str], *words: str, commits: Iterable[str] = (), ends_at: float
 ) -> set[str]:
-    """Returns the trees that JSON files name, in `commits` or else here. Raises GitError, even after `ends_at`."""
+    """Returns the trees that JSON files in `commits` name. Without commits, searches the working tree.
+
+    Raises GitError, even if `ends_at` has passed.
+    """
     left_s = ends_at - time.monotonic()
     if left_s <= 0:
         raise GitError("no time left")
@@ -142,7 +145,7 @@ _NOBODY = {
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
-"""Author and date of kept code: the same code is the same commit."""
+"""Author and date of each commit that keeps code. They are fixed, so that the same code is the same commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,7 @@ class SourceState:
     tree: str
     """The hash of the current files' Git tree, without the baselines."""
     commit: str | None
-    """The full hash of the commit that is checked out. None if there is none yet."""
+    """The full hash of the commit that is checked out. None before the first commit."""
     dirty: bool
 
     @property
@@ -161,15 +164,18 @@ class SourceState:
 
 
 class Source:
-    """Finds the code of baselines, and keeps the code of new ones. `close` removes its checkouts.
+    """Finds the code of stored baselines, and keeps the code of new baselines. `close` removes checked-out files.
 
-    Only `keep` and `forget` change the repository, and only objects and the refs below `refs/fileperf/`.
+    Only `keep` and `forget` change the repository. They change objects, and refs below `refs/fileperf/`.
     """
 
     def __init__(
         self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, outputs: Iterable[Path] = ()
     ) -> None:
-        """Relative paths start at `rootdir`. Only Python files in `outputs` count as code."""
+        """Relative paths start at `rootdir`. In the paths `outputs`, only Python files count as code.
+
+        Without `keeps_trees`, `keep` does nothing.
+        """
         self.rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
@@ -195,12 +201,12 @@ class Source:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about missing files of baselines' code, and about code that could not be kept."""
+        """Sentences for users: about files that a baseline's code lacks, and about code that could not be kept."""
         return tuple(dict.fromkeys(self._notes))
 
     @cached_property
     def here(self) -> SourceState | str:
-        """The code at the first use; or a sentence that says why it is unknown, and what to do."""
+        """The state of the code at the first use of `here`. If unknown, a sentence with the reason and advice."""
         try:
             snapshots = self._snapshots
         except PlanError as error:
@@ -231,7 +237,10 @@ class Source:
             return (f"the code ({_said(error)})",)
 
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
-        """Returns the digests of loaded files outside of `tree`, or of the current code's tree. None if unknown."""
+        """Returns digests of loaded files that aren't in the Git tree `tree`, by default the current code's.
+
+        None if the loaded files or the tree are unknown.
+        """
         here = self.here
         paths = None if isinstance(here, str) or not loaded.is_known else self._paths_in(tree or here.tree)
         if paths is None:
@@ -239,7 +248,7 @@ class Source:
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
-        """Returns the loaded files that a tree of the current code contains. None if unknown."""
+        """Returns the loaded files that the Git tree `tree` contains. None if these or the tree are unknown."""
         paths = self._paths_in(tree) if loaded.is_known else None
         return None if paths is None else loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths)
 
@@ -250,7 +259,7 @@ class Source:
             return None
 
     def change_since(self, commit: str) -> Change:
-        """Returns the changes since the newest common commit of this history and `commit`'s. Raises PlanError."""
+        """Returns the current code's changes since the newest common ancestor of it and `commit`. Raises PlanError."""
         here = self.here
         if isinstance(here, str):
             raise PlanError(here)
@@ -267,7 +276,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns `here`, but its tree even includes loaded new files that are not sources."""
+        """Returns `here`. Its tree then also includes loaded files that are new and not sources, except secrets."""
         here = self.here
         found = loaded.among(map(self.path, self._new))
         read = [name for name in self._new if self.path(name) in found and not _SECRET.search(name)]
@@ -282,7 +291,7 @@ class Source:
         return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
-        """Returns whether the current code is the commit's. False if unknown."""
+        """Returns whether the current code equals the commit's code. False if unknown."""
         here = self.here
         return not isinstance(here, str) and self.tree_of(commit) == here.tree
 
@@ -303,7 +312,7 @@ class Source:
             return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
-        """Returns the modules that the old code has loaded from copies by `share_with`, relative to the top."""
+        """Returns the modules that the old code loaded from copies by `share_with`, relative to the old code's top."""
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
@@ -314,8 +323,8 @@ class Source:
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
         """Returns a baseline's code, by the tree and the commit that the baseline names.
 
-        Its files exist until `close`; files that Git ignores here are copied to them. Raises PlanError, which says why
-        there is no code, and what to do.
+        The code's files exist until `close`, with copies of files that Git ignores here. If there is no such code,
+        raises PlanError with the reason and advice.
         """
         key = (tree, commit)
         if key not in self._codes:
@@ -329,7 +338,7 @@ class Source:
         return found
 
     def keep(self, here: SourceState) -> None:
-        """Keeps the current code in this repository if it isn't a commit's. If that fails, `notes` say why."""
+        """Keeps the code `here` in this repository, unless it is a commit's code. If that fails, `notes` say why."""
         if not self._keeps_trees or not here.dirty:
             return
         repository, ref = self._snapshots.repository, _REFS + here.tree
@@ -346,7 +355,7 @@ class Source:
                 self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
-        """Lets Git remove the code of these trees some day, unless a commit or a baseline needs it."""
+        """Removes the refs that keep these trees, except trees that a baseline names. Git may then remove the code."""
         trees = set(trees)
         if not trees:  # then ask Git nothing
             return
@@ -361,7 +370,7 @@ class Source:
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """Raises PlanError, which says why the repository cannot name code, and what to do."""
+        """Raises PlanError, with the reason and advice, if no repository can name the code."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, but Git finds a baseline's code. Install it")
         repository = find_repository(self.rootdir)
@@ -396,7 +405,7 @@ class Source:
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
-        """Returns the paths below `top`, relative to it. A link gives two paths: its own, and its target's."""
+        """Returns the paths below `top`, relative to `top`. A link gives two paths: its own, and its target's."""
         written = [Path(os.path.abspath(self.rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
         found = {real for path in written for real in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
@@ -434,7 +443,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree equals the current files. It may contain new files that are not sources."""
+        """Returns whether a tree equals the current code. It may also contain new files that are not sources."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):
@@ -462,11 +471,11 @@ def _said(error: Exception) -> str:
 
 
 def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping[str, str] = os.environ) -> CodeTree:
-    """Returns the commit before the current one if `against` is the current one, as after a push to main.
+    """If `against` is the commit that is checked out, as after a push to main, returns the commit before it.
 
-    That is the branch's commit before the push, if CI reports it, or else the first parent. Raises PlanError if the
-    clone lacks it. Returns anything else unchanged, even a first commit, or if files have changed. `name` is the user's
-    text.
+    That is the branch's commit before the push, if CI reports this, or else the first parent. Raises PlanError if the
+    clone lacks that commit. Returns `against` itself if it is other code or the first commit, or if files have changed.
+    `name` is the user's text for `against`.
     """
     commit = against.commit
     repository = None if commit is None else find_repository(source.rootdir)
@@ -489,7 +498,7 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
 
 
 def other_branch(env: Mapping[str, str]) -> str:
-    """Returns words for the branch, tag or pull request that CI tests. Empty for the default branch, and without CI."""
+    """Returns `the branch x`, `the tag x` or `a pull request` if CI tests that. Empty for the default branch."""
     branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
     if tag := env.get("CI_COMMIT_TAG") or (env.get("GITHUB_REF_TYPE") == "tag" and env.get("GITHUB_REF_NAME")):
         return f"the tag {tag}"
@@ -502,7 +511,7 @@ def other_branch(env: Mapping[str, str]) -> str:
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
-    """Returns the branch's commit before a push. None if CI does not report it, or the clone lacks it."""
+    """Returns the branch's commit before a push. None if CI does not report that commit, or the clone lacks it."""
     is_githubs = env.get("GITHUB_EVENT_NAME") == "push"
     pushed = env.get("GITHUB_SHA" if is_githubs else "CI_COMMIT_SHA")
     before = _github_event(env).get("before") if is_githubs else env.get("CI_COMMIT_BEFORE_SHA")
@@ -513,7 +522,7 @@ def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) ->
 
 
 def _github_event(env: Mapping[str, str]) -> dict[str, object]:
-    """Returns GitHub's facts about the event that CI handles. Empty if it has no readable file of them."""
+    """Returns GitHub's facts about the event that CI handles. Empty without a readable file of these facts."""
     with suppress(OSError, ValueError):
         event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
         return event if isinstance(event, dict) else {}

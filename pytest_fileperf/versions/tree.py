@@ -25,16 +25,16 @@ class CodeTree:
     title: str = "this tree"
     """For messages: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/py/bin/python`."""
     here: Path | None = None
-    """The top of the test run's tree. None leaves every path as it is."""
+    """The top directory of the test run's code. If None, `path` returns every path unchanged."""
     there: Path | None = None
-    """The top of the old code's tree. None for the test run's."""
+    """The top directory of the old code. None if the test run's files are used."""
     python: str | None = None
-    """The old code's interpreter. None for the test run's."""
+    """The old code's interpreter. None if the test run's interpreter is used."""
     url: str | None = None
     commit: str | None = None
-    """The full hash of a commit or tree whose files exist only within a `Checkout`."""
+    """The full hash of a commit or tree whose files a `Checkout` has yet to write. Else None."""
     tree: str = ""
-    """The hash of its Git tree without the baselines. Empty if unknown."""
+    """The hash of the code's Git tree, which leaves out the baselines. Empty if unknown."""
     notes: tuple[str, ...] = ()
     """Sentences for users about surprises, such as missing files."""
 
@@ -47,7 +47,7 @@ class CodeTree:
         return self.python or sys.executable
 
     def path(self, entry: Path) -> Path:
-        """Returns the same path in the tree `there`, or the path itself if nothing exists at that place.
+        """Returns the path in the tree `there` that corresponds to `entry`. If nothing exists there, returns `entry`.
 
         A path in the interpreter's virtual environment stays unchanged: old and new code use the same environment.
         """
@@ -58,7 +58,10 @@ class CodeTree:
         return self.path(Path.cwd())
 
     def word(self, text: str) -> str:
-        """Applies `path` to a text with absolute paths: one, a list as in PATH, or either after a `=`."""
+        """Returns the text with `path` applied to its absolute paths. Returns any other text unchanged.
+
+        The text is a path, a list of paths as in PATH, or one of these after `NAME=`.
+        """
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
         if all(Path(entry).is_absolute() for entry in entries):
@@ -66,10 +69,11 @@ class CodeTree:
         return text
 
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
-        """Returns this code's `sys.path` from the test run's. None stands for the interpreter's own entries.
+        """Returns this code's `sys.path`, made from the test run's `entries`.
 
-        Another interpreter gets no paths from this one, such as site-packages. Its own come first, to use a version
-        that is installed there, unless a tree is given.
+        None in it stands for the interpreter's own entries. Another interpreter gets none of this one's own entries,
+        such as site-packages. Its own entries come first, to use a version that is installed there. If `there` is
+        given, they come last.
         """
         if self.is_here:
             return tuple(entries)
@@ -81,10 +85,10 @@ class CodeTree:
         return (None, *code) if self.there is None else (*code, None)
 
     def env(self, env: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
-        """Returns this code's environment variables from the test run's.
+        """Returns this code's environment variables, made from the test run's `env`.
 
-        The user's `given` variables stay, with their paths replaced. PYTHONPATH leads even to this code's editable
-        installs, which Python would otherwise find in the test run's tree.
+        In the user's variables `given`, paths are replaced as by `word`. PYTHONPATH also gets this code's copies of
+        editable installs, which Python would otherwise find in the test run's tree.
         """
         if self.is_here:
             return dict(env)
@@ -104,7 +108,7 @@ class CodeTree:
         return result
 
     def holds(self, file: Path) -> bool:
-        """Returns whether the tree `there` has the file, links followed."""
+        """Returns whether the tree `there` contains the file, after links are followed."""
         if self.there is None:
             return False
         there = self.there.resolve()
@@ -115,7 +119,7 @@ class CodeTree:
         return counterpart is not None and not counterpart.exists()
 
     def strays(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Returns the files in the tree `here` that the tree `there` also has."""
+        """Returns the files that are in the tree `here`, although the tree `there` has the same paths."""
         if self.here is None or self.there is None:
             return ()
         top = self.here.resolve()
@@ -126,13 +130,16 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the results of `path` that differ; for another interpreter all, as it lacks the editable installs."""
+        """Returns the paths that `path` moves to the tree `there`, moved.
+
+        For another interpreter, which lacks the editable installs, also returns the other paths, unchanged.
+        """
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
     def _counterpart(self, path: Path) -> Path | None:
         """Returns the same path in the tree `there`. None if the path isn't in `here`, or belongs to the interpreter.
 
-        It compares paths as they are written, then with links followed, as Git names a repository's top.
+        Paths are compared as written, then with links followed, because Git follows links in a repository's top.
         """
         if self.here is None or self.there is None or is_of_the_interpreter(path, top=self.here):
             return None
@@ -151,7 +158,7 @@ HERE = CodeTree()
 
 
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
-    """Returns whether the path belongs to this Python, or to its virtual environment if this lies below `top`."""
+    """Returns whether the path belongs to this Python, or is in its virtual environment and that is below `top`."""
     path = _absolute(path)
     if any(path.is_relative_to(directory) for directory in _directories(sys.prefix, site.getusersitepackages())):
         return True
@@ -171,10 +178,11 @@ def is_installed(path: Path) -> bool:
 
 
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
-    """Returns the directories outside the tree, and outside the interpreter, from which its server loaded `files`.
+    """Returns the directories that contain `files` outside of the tree and of the interpreter.
 
-    Old and new code share the code there, so a comparison misses its changes. Packages count by the directory from
-    which Python imports them. The shortest comes first, and none is below another.
+    A server loaded the files. Old and new code share such files, so a comparison misses changes in them. For a package,
+    the directory from which Python imports it is returned. Shorter paths come first. Directories below another returned
+    directory are left out.
     """
     if tree.here is None:
         return ()
@@ -190,7 +198,7 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
 
 
 def import_directory(directory: Path) -> Path:
-    """Returns the directory above the outermost `__init__.py`."""
+    """Returns the directory from which Python imports a module in `directory`: above the outermost `__init__.py`."""
     while (directory / "__init__.py").exists():
         directory = directory.parent
     return directory
@@ -201,14 +209,17 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_of(path: Path, tree: Path, other: Path) -> bool:
-    """Returns whether the path is in a tree, and not in the other tree, which may lie within the first."""
+    """Returns whether the path is in `tree`. If `other` lies within `tree`, paths in `other` do not count."""
     nested = other != tree and other.is_relative_to(tree)
     return path.is_relative_to(tree) and not (nested and path.is_relative_to(other))
 
 
 @cache
 def _directories(_prefix: str, _user_packages: str, *, with_library: bool = True) -> frozenset[Path]:
-    """Returns this Python's directories, with and without following links. A program may change the cached texts."""
+    """Returns this Python's directories, as written and with links followed.
+
+    The unused arguments are part of the cache's key, because a program may change these values.
+    """
     found = set(_package_directories())
     if with_library:
         standard = Path(sysconfig.get_path("stdlib"))
