@@ -50,7 +50,7 @@ from pytest_fileperf.plan.request import PLAIN, described_argument, described_re
 
 _BUSY = ("server", "generator", "host")
 FLAT = ("busy", "commit", "conditions", "loaded", "loaded_files", "packages", "precision")
-"""Keys of an entry whose objects have one line each in a file."""
+"""Keys of a stored entry. The object under such a key takes one line of the file."""
 _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.PER_SECOND: ("", 1.0),
     Unit.SECONDS: (" ms", 1e3),
@@ -59,39 +59,43 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.SHARE: (" %", 100.0),
     Unit.COUNT: ("", 1.0),
 }
-"""A unit's suffix in a summary, and its factor: always the same, so that two values compare at a glance."""
+"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. They never vary, so that values
+compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     identity: Mapping[str, object]
-    """Work, server and load as JSON values. Figures compare only if their identities are equal."""
+    """The requests, the server and the load, as JSON values. The figures of two entries compare only if these are
+    equal."""
     evidence: Evidence
     captured: str
-    """The time when it was stored, in ISO 8601 with its offset."""
+    """When the entry was stored, in ISO 8601 with the offset from UTC."""
     tree: str | None = None
-    """Git's hash of the source's tree, without the baselines' directory; None if unknown."""
+    """Git's hash of the source tree without the baselines' directory. None if unknown."""
     commit: Mapping[str, object] | None = None
-    """The code's facts from version control."""
+    """Facts from version control about the measured code, as JSON values. None if unknown."""
     reason: str | None = None
-    """The user's reason to store it, on one line."""
+    """Why the user stored this baseline, on one line. None if the user gave no reason."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of all installed packages, by name."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """As `Environment.conditions`; empty if unknown."""
+    """Other causes of slowness, by name, as in `Environment.conditions`. Empty if unknown."""
     precision: Mapping[str, float] = field(default_factory=dict)
     """Standard error of each figure's logarithm, by metric."""
     busy: Busy | None = None
-    """Others' use of the machine meanwhile; None if unknown."""
+    """How much other programs used the machine during the measurement. None if unknown."""
     loaded: Mapping[str, str] | None = None
-    """Digests of files outside the tree that its server loaded, by name; None if unknown."""
+    """Digests of files that the server loaded from outside the source tree, by file name. None if unknown."""
     files: tuple[str, ...] | None = None
-    """Files of the tree that its server loaded, relative to the repository. None if unknown, or for a part or step."""
+    """Files of the source tree that the server loaded, relative to the repository. None if unknown, and in the entries
+    of a load's parts and a journey's steps."""
     salt: str = field(default="", compare=False)
-    """Salt of the digests in its identity, if read from a file; empty in earlier schemas."""
+    """The salt for the digests in `identity`. Empty if the entry doesn't come from a file, or comes from an earlier
+    schema."""
     differences: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """How the machine here differs from the baseline's: `cores was 2, is 4`, by name."""
+    """How the machine here differs from the baseline's machine, by field of `Environment`: `cores was 2, is 4`."""
 
     @property
     def captured_at(self) -> datetime:
@@ -104,7 +108,10 @@ class Entry:
 
 
 def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
-    """Raises ValueError that names the first wrong place. An empty salt means an earlier schema."""
+    """`salt` is the file's salt, empty in an earlier schema.
+
+    Raises ValueError that names the first wrong place in the JSON.
+    """
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, files = stored.get("conditions"), stored.get("loaded"), stored.get("loaded_files")
     identity = stored["identity"].mapping()
@@ -127,7 +134,7 @@ def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str
 
 
 def tree_in(stored: Placed) -> str | None:
-    """Raises ValueError for a tree that isn't a hash."""
+    """Returns the `tree` of a stored entry, None if it has none. Raises ValueError if it isn't a Git hash."""
     if not isinstance(stored.value, dict):
         raise ValueError(f"{stored.where} is not an object")
     if (tree := stored.get("tree")) is None:
@@ -157,7 +164,10 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, str]:
-    """Returns each directory's file names as one text, to save space. `/` joins them, because no name contains it."""
+    """Returns the file names in each directory, joined by `/`: `{"app": "db.py/main.py"}`.
+
+    This saves space in the file.
+    """
     found: dict[str, list[str]] = {}
     for directory, _, name in sorted(path.rpartition("/") for path in paths):
         found.setdefault(directory, []).append(name)
@@ -170,7 +180,7 @@ def _from_directories(stored: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
-    """Returns `{"rps": 5210.0, "p99 ms": 31.2}`."""
+    """Returns the rounded value of each named metric, by name and unit: `{"rps": 5210.0, "p99 ms": 31.2}`."""
     summary = {}
     for metric in (METRICS[name] for name in names):
         unit, factor = _READABLE[metric.unit]
@@ -214,15 +224,15 @@ def _line(value: object) -> str:
 
 _OPENED, _CLOSED = b'\n "tests": {\n', b"\n }\n}\n"
 _ENTRY = b'\n  "'
-"""An entry's line begins like this: no other line has exactly two spaces."""
+"""The bytes before each entry's key. No other line begins with exactly two spaces."""
 _BETWEEN = b",\n"
 
 
 class LongFile(Mapping[str, object]):
-    """Entries by their keys, in a file that `laid_out` made."""
+    """The entries by key, in a file that `laid_out` made. It parses only the entries that a caller asks for."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError for another layout, or damage around the entries."""
+        """Raises ValueError if `data` has another layout, or is damaged before or after the entries."""
         at = data.find(_OPENED)
         if at < 0 or not data.endswith(_CLOSED):
             raise ValueError("it has another layout")
@@ -253,7 +263,10 @@ class LongFile(Mapping[str, object]):
         return start >= 0 and self._find(key, start + 1) >= 0
 
     def with_entry(self, key: str, entry: object) -> bytes:
-        """Returns the file's bytes with this entry, which replaces an old one or goes to its place in the order."""
+        """Returns the file's bytes with this entry.
+
+        It replaces the entry with the same key, or is inserted in the keys' order.
+        """
         new = b"  %b: %b" % (_long_line(key), laid_out(entry, "  ").encode("utf-8", "backslashreplace"))
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
@@ -272,7 +285,10 @@ class LongFile(Mapping[str, object]):
             at += len(_ENTRY)
 
     def _find(self, key: str, at: int) -> int:
-        """Returns the position of the newline before the entry; -1 if there is none."""
+        """Returns the position of the newline before the key's entry, searched from `at` on.
+
+        -1 if no entry has the key.
+        """
         return self._data.find(b"\n  %b: {\n" % _long_line(key), at)
 
     def _end_of(self, start: int) -> int:
@@ -299,7 +315,7 @@ def new_salt() -> str:
 
 
 def sealed(value: object, salt: str) -> object:
-    """Replaces plain digests in the JSON value by slow ones."""
+    """Returns a copy of the JSON value in which slow digests (`slow_digest`) replace all plain ones."""
     if isinstance(value, Mapping):
         return {key: sealed(item, salt) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -321,7 +337,10 @@ def is_digest(value: object) -> bool:
 
 
 def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
-    """Converts an identity of schema 1 or 2, with readable values, to today's form. Raises ValueError."""
+    """Returns an identity in today's form, made from one that schema 1 or 2 stored with readable values.
+
+    Raises ValueError.
+    """
     found = dict(identity)
     if isinstance(work := found.get("work"), dict):
         try:
@@ -356,31 +375,32 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
 
 SCHEMA = 3
 _LOCAL = ".local"
-"""Data of this machine alone, below the baselines' directory. Git ignores it."""
+"""Directory for data of this machine alone, in the baselines' directory. Git ignores it."""
 _LOCK_S = 30.0
-"""Storing takes milliseconds. If a process keeps the lock for longer, it is stopped, or its disk hangs."""
+"""Longest wait for the lock, in seconds. Storing takes milliseconds, so a process that keeps the lock for longer
+hangs."""
 _LONG = 4 << 20
-"""Bytes of a file that takes long to read as a whole. From a longer file only the wanted entry is read."""
+"""Size in bytes. Of a longer file only the wanted entry is parsed, because parsing the whole file takes long."""
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 _PROFILES = "*-" + "[0-9a-f]" * 8
-"""Matches machine profiles, so that other JSON files near the baselines are left alone."""
+"""Glob pattern for directories of machine profiles. JSON files in other directories are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineStore:
-    """The files under one directory. Methods raise BaselineError for a damaged, too new or unreadable file."""
+    """The baseline files in one directory. Methods raise BaselineError for a damaged, too new or unreadable file."""
 
     directory: Path
 
     def path_of(self, module: str, environment: Environment) -> Path:
-        """Returns the file with the baselines of a test module, whose path has `/`."""
+        """Returns the file for a test module's baselines. `module` is the module's path, with `/`."""
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Entry | None:
-        """Returns the entry for this environment, else the best one of other environments.
+        """Returns the entry for this environment, else the best entry for another environment.
 
-        An entry with a tree is better, because its code can be measured here. Next count the number of differences
-        between the environments, and the entry's age.
+        None if no file has the key. Entries with a `tree` are better, because their code can be measured here. Next, an
+        entry is better if its environment differs in fewer fields. Next, if it is newer.
         """
         own = self.path_of(module, environment)
         others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
@@ -404,7 +424,7 @@ class BaselineStore:
     def write(
         self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()
     ) -> Path:
-        """Stores the entry, with a summary of these metrics, and returns the file.
+        """Stores the entry, and returns the path of its file. `summary_of` names the metrics in the entry's summary.
 
         Also raises BaselineError if the file cannot be written.
         """
@@ -429,7 +449,7 @@ class BaselineStore:
         return next((stored.salt for stored in files if stored.salt), None) or new_salt()
 
     def keys(self) -> Mapping[str, int]:
-        """Returns each entry's key with the number of machine profiles that have it."""
+        """Returns the keys of all entries, each with the number of machine profiles that have an entry for it."""
         found: Counter[str] = Counter()
         for path, stored in self._files().items():
             with _reading(path):
@@ -444,9 +464,10 @@ class BaselineStore:
         return {tree for tree in found if tree is not None}
 
     def remove(self, keys: Collection[str]) -> int:
-        """Removes these entries from every machine profile, and files that become empty. Returns the number of entries.
+        """Removes the entries with these keys for every machine profile. Returns the number of removed entries.
 
-        A damaged file is an error before anything is removed. Also raises BaselineError if a file cannot be written.
+        A file without any entry left is deleted. If a file is damaged, nothing is removed. Also raises BaselineError if
+        a file cannot be written.
         """
         removed = 0
         with self._locked():
@@ -501,7 +522,10 @@ class _Stored:
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
-    """Returns the file's entries. If it has an earlier schema, digests replace the identities' readable values."""
+    """Returns the file's entries by key.
+
+    In a file of an earlier schema, digests replace readable values of identities.
+    """
     with _reading(path):
         made = dict(stored.tests)
         for key, entry in made.items() if not stored.salt else ():
@@ -512,7 +536,7 @@ def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
 
 
 def _file_name(module: str) -> str:
-    """Returns the module's path with `__` for `/`; for a long path, a digest and its end."""
+    """Returns the module's path with `__` for `/`. For a long path, returns a digest and the path's end."""
     name = module.replace("\\", "/").replace("/", "__") + ".json"
     encoded = name.encode(errors="surrogateescape")
     if len(encoded) <= 200:  # file systems allow 255 bytes
@@ -609,7 +633,7 @@ def _twice(path: Path, key: str) -> BaselineError:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns a ValueError in its block into the error for a damaged file."""
+    """Turns a ValueError inside the `with` block into the BaselineError for a damaged file."""
     try:
         yield
     except ValueError as error:
@@ -642,7 +666,10 @@ _WORDS: Mapping[str, str] = {
 
 
 def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """Returns differences by place: `load.rounds was 4, is 8`, `header 'X-Token' changed`, `is new` or `is gone`."""
+    """Returns how two identities differ: a text such as `load.rounds was 4, is 8`, by place (`load.rounds`).
+
+    If digests hide the values, the text is `header 'X-Token' changed`, `… is new` or `… is gone`.
+    """
     return differences(was, now, said=_difference)
 
 
@@ -693,10 +720,12 @@ def stale_among(
     measured: Collection[str],
     is_gone: Callable[[str], bool],
 ) -> dict[str, Why]:
-    """Returns the stale baselines among the stored keys, sorted, each with the reason.
+    """Returns the stale keys among the stored `keys`, sorted, each with the reason.
 
-    `whole` contains the modules whose tests were all collected, and `tests` all collected tests, even deselected ones.
-    `measured` contains keys, with `#2` and so on for a test's further measurements, and `#upload` for a load's parts.
+    No test makes a stale baseline any more. `whole` contains the modules whose tests were all collected, and `tests`
+    all collected tests, even deselected ones. `passed` contains the tests that passed, and `measured` the keys that
+    they measured. A key is a test's id. `#2` and so on follow for the test's further measurements, and `#upload` for a
+    part of a load.
     """
     found = {}
     for key in sorted(keys):

@@ -39,7 +39,7 @@ from pytest_fileperf.measure.usage import busiest_share
 
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
-    """Returns a load's result for the search, which has at least one latency limit."""
+    """Returns the result of a load at this rate, for the search. `limits` contains at least one latency limit."""
     latency, service = recording.latency(), recording.merged("service")
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
@@ -69,10 +69,10 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
 
 
 def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
-    """Returns the number of requests that break each limit, and whether all limits are met.
+    """Returns how many requests exceed each limit, by the limit's name, and whether all limits are met.
 
-    Without requests no limit is met. Failed requests are slower than any limit. A percentile's own value must also meet
-    its limit, as in a verdict.
+    Without requests no limit is met. A failed request exceeds every limit. The measured percentile must itself meet its
+    limit, as in a verdict.
     """
     found, holds = {}, latency.count > 0
     for name, limit in limits.items():
@@ -112,13 +112,13 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
 #     know it. The slowest tenth would be one or two loads. With several limits, the lowest capacity counts.
 
 _STEP = 0.006
-"""Step of the grid of logarithms, much finer than a search's result."""
+"""Distance between neighbouring log rates of the grid. A search's result is much less exact."""
 _SLOPES, _SLOPE_WEIGHTS = np.array(SEARCH.slopes).T
 _TOGETHER, _STALLED = np.array(SEARCH.together).T
 _SHAPE = (len(SEARCH.pace_sds), len(SEARCH.together), len(SEARCH.slopes))
 
 Grid: TypeAlias = tuple[float, int, int]
-"""The first rate, and the powers of 2 of it at which the grid of rates begins and ends."""
+"""(start, low, high): the grid's rates go from start · 2^low to start · 2^high. The first number is `Search.start`."""
 _Array: TypeAlias = NDArray[np.floating]
 
 
@@ -127,29 +127,30 @@ class Posterior:
     logs: _Array
     """Logarithms of capacities, ascending; shape (capacities,)."""
     shares: _Array
-    """How likely each is; same shape, sum 1."""
+    """The probability of each capacity in `logs`, in the same order; sum 1."""
 
     @property
     def median(self) -> float:
-        """Median of the capacity's logarithm. Not the mean, because one start-up far from all others would move it."""
+        """The median of the capacity's logarithm. A mean would move if one start-up is far from all others."""
         return self.quantile(0.5)
 
     @property
     def sd(self) -> float:
-        """Half of the logarithm's 68 % interval: the standard deviation, but unmoved by values far off."""
+        """Half the width of the 68 % interval of the capacity's logarithm. Unlikely values far off do not change it."""
         return (self.quantile(0.84) - self.quantile(0.16)) / 2
 
     def quantile(self, share: float) -> float:
-        """Returns the logarithm that the capacity exceeds with a probability of 1 - share."""
+        """Returns the log rate below which the capacity lies with the probability `share`."""
         return float(np.interp(share, np.cumsum(self.shares) - self.shares / 2, self.logs))
 
 
 def posterior_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boot: int | None = None
 ) -> Posterior:
-    """Returns how likely each capacity of a start-up is; without `boot`, of another start-up like these.
+    """Returns the probability of each capacity that a start-up may have, by all `loads`; there must be at least one.
 
-    `limits` are in SI units, by name; `start` is the closed loop's rate. There must be at least one load.
+    `boot` is the start-up's number. With None the result is for another start-up that has no loads yet. `limits` are in
+    SI units, by name. `start` is the rate of a closed loop.
     """
     return posteriors_of(loads, limits, start=start, boots=(boot,))[boot]
 
@@ -158,6 +159,7 @@ def posteriors_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boots: Sequence[int | None]
 ) -> dict[int | None, Posterior]:
     # From half of the lowest rate to twice the highest.
+    """Returns the result of `posterior_of` for each number in `boots`."""
     powers = [math.log2(load.rate / start) for load in loads]
     grid = start, math.floor(min(powers)) - 1, math.ceil(max(powers)) + 1
     logs = _logs(grid)
@@ -172,7 +174,7 @@ def posteriors_of(
 def _of_limit(
     loads: Sequence[RateTried], name: str, limit: float, grid: Grid, boots: Sequence[int | None]
 ) -> Iterator[tuple[int | None, _Array]]:
-    """Yields each start-up with the likelihood of its capacities by one limit; shape (capacities,)."""
+    """Yields each number in `boots` with the probabilities of its capacities on the grid, by the limit `name` alone."""
     logs, allowed = _logs(grid), share_allowed(name, limit)
     seen: dict[int, _Array] = {}
     for load in loads:
@@ -197,7 +199,10 @@ def _of_limit(
 
 
 def _of_others(logs: _Array) -> _Array:
-    """Turns the likelihoods of a start-up's paces into likelihoods for other start-ups."""
+    """Returns other start-ups' log likelihoods of each pace, from the log likelihoods `logs` of one start-up.
+
+    A pace is the rate that a server keeps up with. Start-ups differ, so the result is less certain than `logs`.
+    """
     likely, most = _likely(logs)
     (near,) = _blurred(likely, SEARCH.boot_sd)
     return np.asarray(np.log((1 - SEARCH.apart) * near + SEARCH.apart * likely.mean(axis=-1, keepdims=True)) + most)
@@ -205,10 +210,11 @@ def _of_others(logs: _Array) -> _Array:
 
 @lru_cache(maxsize=512)
 def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds: float, grid: Grid) -> _Array:
-    """Returns the log likelihood of a load's count; shape (pace sds, togetherness, slopes, paces).
+    """Returns the log likelihood of one load's result, for all combinations of four unknowns.
 
-    `at` is the logarithm of its rate, less the room from `room_of`. Without a count, only the direction is known: the
-    rate is above the pace.
+    The axes are `SEARCH.pace_sds`, `SEARCH.together`, `SEARCH.slopes` and the grid's rates. `beyond` of `made` requests
+    exceeded the limit, and a share `allowed` of them may. If `beyond` is None, the load only shows that its rate was
+    too high. `at` is the load's log rate, less the room from `room_of`. `crowds` comes from `_crowds`.
     """
     from scipy.special import expit, gammaln
 
@@ -237,20 +243,23 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
 
 
 def _crowds(made: int) -> float:
-    """Returns the deviation of the log pace in loads of `made` requests, which come closer together by chance."""
+    """Returns how much the pace of a load with `made` requests varies by chance: a standard deviation, in log rate.
+
+    The cause is that requests come close together in some loads. A pace is the rate that a server keeps up with.
+    """
     return min(SEARCH.crowding / math.sqrt(made), SEARCH.most_crowding)
 
 
 def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> tuple[float, float, bool]:
-    """Returns how far a middle load's pace lies above the capacity, other loads' deviation, and if loads are short.
+    """Returns three facts about loads of `made` requests in `seconds`: room, deviation, and whether they are short.
 
-    Pace and deviation are logarithms. Theory counts the requests of all loads, but crowded loads have most of the
-    requests beyond a percentile's limit. If one of ten loads has a tenth of its requests beyond, that is 1 % of all.
-    Then nine of ten loads meet a p99, and the middle one has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.)
-    Failures need no queue.
+    A load's pace is the rate that the server keeps up with in it. The room is how far the middle load's pace lies above
+    the capacity. The deviation is the standard deviation of other loads' paces. Both are logarithms. A short load is
+    over before a visible backlog reaches the limit. If it `broke` the limit, its rate was far above the capacity.
 
-    A short load is over before a visible backlog reaches the limit. If it `broke` the limit, it was far above the
-    capacity.
+    Theory counts the requests of all loads, but crowded loads have most of the requests beyond a percentile's limit. If
+    one of ten loads has a tenth of its requests beyond, that is 1 % of all. Then nine of ten loads meet a p99, and the
+    middle one has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.) Failures need no queue.
     """
     if percent_of(name) is None:
         return 0.0, _crowds(made), False
@@ -265,13 +274,17 @@ def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool =
 
 
 def _likely(logs: _Array) -> tuple[_Array, _Array]:
-    """Returns likelihoods over paces with the greatest of each row scaled to 1, and the logarithm of that scale."""
+    """Returns the likelihoods, scaled so that each row's greatest is 1, and the logarithm of each row's greatest."""
     most = logs.max(axis=-1, keepdims=True).astype(np.float64)
     return np.exp(logs - most), most
 
 
 def _blurred(likely: _Array, *sds: float) -> _Array:
-    """Returns the likelihoods over paces, blurred by a normal distribution of each deviation. The ends are padded."""
+    """Returns copies of `likely`, one for each of `sds`, on a new first axis. The last axis is for the grid's rates.
+
+    A copy is smoothed along the last axis by a normal distribution with this standard deviation, in log rate. Beyond
+    both ends of the axis, the end's value continues.
+    """
     reach = math.ceil(4 * max(sds) / _STEP)
     padded = np.pad(likely, [(0, 0)] * (likely.ndim - 1) + [(reach, reach)], mode="edge")
     size = -(-padded.shape[-1] // 64) * 64  # a product of small numbers, for speed
@@ -293,9 +306,9 @@ def _logs(grid: Grid) -> _Array:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     limits: Mapping[str, float]
-    """By name, in SI units; at least one limits a latency."""
+    """The limits in SI units, by name such as `max_p99`. At least one of them limits a latency."""
     start: float
-    """The first rate, near the closed loop's."""
+    """The rate that a closed loop reached, in requests/s. The first load has a rate near it."""
     total_s: float
 
     @property
@@ -308,23 +321,27 @@ class NextLoad:
     rate: float
     warmup_s: float
     seconds: float
-    """Without the warm-up."""
+    """The load's duration without its warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A capacity, in log rate."""
+    """The estimated capacity. All values are logarithms of rates."""
 
     mean: float
     sd: float
-    """Standard error of `mean` by the loads alone."""
+    """Standard error of `mean`, without the differences between start-ups."""
     boots: Mapping[int, float]
-    """Each start-up's capacity, as all loads show it; their mean is `mean`."""
+    """Each start-up's capacity, by its number. Loads of other start-ups count a little. `mean` is the mean of these."""
     broken: str
-    """The limit that breaks first; empty if none has broken."""
+    """Name of the limit that breaks first as the rate grows; empty if no load broke a limit."""
 
     def margin(self, stabilised: Iterable[str]) -> float:
-        """Returns half of the interval at `Rules.confidence`, including the spread between start-ups."""
+        """Returns half the width of the interval around `mean`, which has `Rules.confidence`.
+
+        It includes the spread between start-ups. `stabilised` names the sources of chance that were fixed in all
+        start-ups, such as `hash seed`.
+        """
         df = RULES.boot_prior_df + len(self.boots) - 1
         squares = math.fsum((value - self.mean) ** 2 for value in self.boots.values())
         usual = usual_sd(RULES.boot_sd, stabilised) ** 2
@@ -336,7 +353,11 @@ class Estimate:
 def next_load(
     search: Search, seen: Sequence[RateTried], *, left_s: float, boot: int = 0
 ) -> NextLoad | CapacityEnd | None:
-    """Returns the next load, or why the search ended; None if this start-up is done or has no time left."""
+    """Returns the next load for the start-up `boot`, or why the whole search has ended.
+
+    Returns None if this start-up needs no more loads, or if `left_s` is too short for another load. `seen` contains all
+    loads so far.
+    """
     told = _told(seen)
     if (ended := _ended(search, seen)) is not None:
         return ended
@@ -360,7 +381,7 @@ def next_load(
 
 
 def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
-    """Returns the estimated capacity; None if no load shows anything."""
+    """Returns the estimated capacity. None if no load in `seen` is usable (see `_told`)."""
     told = _told(seen)
     if not told:
         return None
@@ -381,7 +402,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:
-    """Leaves out loads without requests, and loads that the generator spoiled."""
+    """Returns the usable loads. A load is unusable without requests, and if the load generator was too slow for it."""
     return tuple(load for load in seen if load.made and not load.by_generator)
 
 
@@ -397,7 +418,10 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
 
 
 def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
-    """Returns the rates that the generator missed, above all that it made; it missed lower ones by chance."""
+    """Returns the rates that the load generator failed to make, if they are above all rates that it made.
+
+    It failed to make lower rates only by chance.
+    """
     made = max((load.rate for load in _told(seen)), default=0.0)
     return [load.rate for load in seen if load.by_generator and load.rate > made]
 
@@ -407,7 +431,10 @@ def _highest_held(seen: Sequence[RateTried]) -> float | None:
 
 
 def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterior, load: NextLoad, boot: int) -> float:
-    """Returns the rate at which half of such loads meet all limits, by the limit that breaks first."""
+    """Returns the rate at which half of the loads like `load` would meet the limit that breaks first.
+
+    `known` is the posterior of the start-up `boot` for all broken limits.
+    """
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
@@ -418,10 +445,10 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
-    """Returns the rate to try next, if `rate` is too far from the loads so far.
+    """Returns the rate to try next: `rate`, unless it is too far from the loads so far.
 
-    It is near the highest rate that met the limits, or below the lowest one tried if none did. It is never more than
-    the generator can make.
+    If all loads met the limits, the next rate is higher by a fixed factor. If some loads did, it is at most twice their
+    highest rate. If none did, it is below the lowest rate tried. It is never more than the generator can make.
     """
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
@@ -448,9 +475,9 @@ def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
 
 
 def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
-    """Returns the limits that some load broke. Only for these is the distance from rate to limit known.
+    """Returns the limits that some load broke, or all limits if none was broken.
 
-    If a load falls behind, all latency limits count as broken. If none broke, returns all limits.
+    Only a broken limit shows how far a rate is from it. If a load falls behind, all latency limits count as broken.
     """
     behind = any(load.falls_behind for load in told)
     broken = {

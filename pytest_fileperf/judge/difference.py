@@ -22,21 +22,22 @@ Values = TypeVar("Values", float, NDArray[np.float64])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """When a version counts as worse or better: it must differ at all, and by more than the tolerance."""
+    """When a version counts as worse or better: it must surely differ, and surely by more than the tolerance."""
 
     limit: float
     """log(1 + tolerance)."""
     alpha: float
-    """Probability of error for a difference above 0."""
+    """Accepted probability of the error that a version seems to differ although it does not."""
     bound_error: float
-    """Probability of error for a difference above `limit`."""
+    """Accepted probability of the error that a version seems to differ by more than `limit` although it does not."""
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
-        """Returns the threshold for a tolerance, a share of the old duration or of the new rate."""
+        """Returns the threshold for a tolerance: 0.05 is 5 % of the old duration, or of the new rate."""
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:
+        """Returns the threshold for one of several judgements, which may use this share of both errors."""
         return Threshold(limit=self.limit, alpha=share * self.alpha, bound_error=share * self.bound_error)
 
 
@@ -90,35 +91,43 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """How much worse the new version is, and a guard beside it if both versions were measured alternately."""
+    """How much worse the new version is, by a main figure and by a second one, the guard.
+
+    Only versions that were loaded alternately have a guard. The guard finds losses that the main figure may hide.
+    """
 
     metric: Metric
     main: Difference
-    """For a rate measured alternately: by the typical turns. Else by all requests."""
+    """The difference of a rate in typical turns, if both versions were loaded in alternating turns. Else of all
+    requests."""
     guard: Difference | None = None
-    """Judged besides: a rate's total over all turns, or a percentile's requests between stalls."""
+    """A rate's difference over all turns, or a percentile's difference for the requests between stalls. A stall is a
+    pause of all requests."""
     pass_error: float
     """Probability of error with which a PASS excludes a loss."""
 
     @property
     def is_calm(self) -> bool:
-        """Whether the metric is a percentile, so that the guard is between stalls."""
+        """Whether the guard counts only requests between stalls. This is so for percentiles."""
         return self.metric.percentile is not None
 
     def parts(self, threshold: Threshold) -> list[tuple[Difference, Threshold]]:
-        """Returns `main`, and the guard if there is one, each with its part of the errors."""
+        """Returns `main` and the guard, if there is one, each with its threshold.
+
+        Both thresholds share the errors of `threshold`.
+        """
         if self.guard is None:
             return [(self.main, threshold)]
         share = RULES.calm_share if self.is_calm else RULES.total_share
         return [(self.main, threshold.part(1 - share)), (self.guard, threshold.part(share))]
 
     def may_be_worse(self, limit: float) -> bool:
-        """Returns whether the guard speaks against a PASS."""
+        """Returns whether the guard is worse than `limit`, a log ratio. If so, the outcome isn't PASS."""
         return self.guard is not None and self.guard.is_above(limit, RULES.bound_error)
 
     @property
     def tolerances(self) -> float:
-        """How many tolerances a PASS excludes for `main`, besides `Rules.excluded_more`."""
+        """A PASS excludes that `main` is worse by more than this many tolerances and `Rules.excluded_more`."""
         return RULES.tail_tolerances if self.is_calm else 1.0
 
     def excluded(self, limit: float) -> float:
@@ -129,14 +138,18 @@ class Differences:
         return self.main.worse <= limit and self.main.is_below(self.excluded(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
-        """Returns whether a rate's total leaves open a loss that a PASS excludes."""
+        """Returns whether the guard leaves a great loss possible, so that the outcome isn't PASS.
+
+        `limit` is the tolerance as a log ratio. Always False without a guard, and for metrics that are worse if they
+        are greater.
+        """
         if self.guard is None or self.metric.worse_sign > 0:
             return False
         return not self.guard.is_below(limit + RULES.total_more, RULES.rate_pass_error)
 
 
 def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:
-    """Returns the outcome, or None if undecided, and the guard if it decided alone.
+    """Returns the outcome (None if undecided). Also returns the guard if only the guard shows a regression, else None.
 
     The module docstrings of `gate` and `paired` have the rules.
     """
@@ -157,9 +170,10 @@ def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Di
 def judged(
     levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
 ) -> MetricComparison:
-    """Adds an outcome (None if undecided) and the difference `shown` to a metric's values `levels`.
+    """Returns the comparison `levels`, which has a metric's values, with an outcome and an interval.
 
-    `seen` is the detectable worsening, as a share. The result omits it if it is too great to be of use.
+    The interval comes from the difference `shown`. The outcome None becomes INCONCLUSIVE. `seen` is the least
+    worsening, as a share, that would have been found. The result omits it if it is too great to be of use.
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
@@ -184,11 +198,12 @@ def compare_counts(
     *,
     pairs: int | None = None,
 ) -> MetricComparison:
-    """Judges exact counts such as database queries per request, by each start-up's value and variance.
+    """Judges exact counts such as database queries per request.
 
-    Without noise of time, counts differ only if requests or start-ups differ. So the outcome is REGRESSED if the count
-    grew by `Rules.least_counted`, the tolerance or its floor, whichever is greatest. One start-up suffices. Four
-    standard errors are enough for any session's probability of error.
+    `base` and `now` contain each start-up's count and variance. Without noise of time, counts differ only if requests
+    or start-ups differ. So the outcome is REGRESSED if the count grew by more than the greatest of
+    `Rules.least_counted`, tolerance and floor. One start-up suffices. Four standard errors are enough for any session's
+    probability of error.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -211,26 +226,34 @@ def compare_counts(
 
 
 def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the mean of the start-ups' values, and its variance by their own variances or their spread."""
+    """Returns the mean of the start-ups' values, and the variance of this mean.
+
+    `boots` has each value with its variance. The values' own variances and their spread each give a variance of the
+    mean. The greater one counts.
+    """
     values, variances = zip(*boots, strict=True)
     between = variance(values) if len(boots) > 1 else 0.0
     return fmean(values), max(fmean(variances), between) / len(boots)
 
 
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:
-    """Returns the variance by squared deviations with `df` degrees of freedom, drawn towards the `usual` variance.
+    """Returns a variance between the observed and the `usual` variance.
 
-    `usual` weighs as much as `weight` degrees of freedom. Three values alone show their spread only to a factor of two.
-    If they happen to agree, any change would be "significant". Source: Smyth, "Linear models and empirical Bayes
-    methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004)
-    article 3; here the usual variance is a constant.
+    The observed one comes from `squares`, a sum of squared deviations with `df` degrees of freedom. `usual` weighs as
+    much as `weight` degrees of freedom. Three values alone show their spread only to a factor of two. If they happen to
+    agree, any change would be "significant". Source: Smyth, "Linear models and empirical Bayes methods for assessing
+    differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3; here the usual
+    variance is a constant.
     """
     return (weight * usual + squares) / (weight + df)
 
 
 @lru_cache(maxsize=4096)
 def standard_errors(error: float, df: float) -> float:
-    """Returns a one-sided bound's distance in standard errors, at this probability of error, by Student's t."""
+    """Returns how many standard errors a one-sided bound lies from the estimate, by Student's t.
+
+    `error` is the bound's probability of error.
+    """
     from scipy.special import stdtrit
 
     return -float(stdtrit(df, error))

@@ -31,7 +31,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Two runs compare only if all fields are equal, except packages and conditions."""
+    """Machine and Python of a run. Two runs compare only if all fields but packages and conditions are equal."""
 
     system: str
     """`Linux`, `Darwin`, `Windows`."""
@@ -44,9 +44,10 @@ class Environment:
     python: str
     """`CPython 3.11`: the patch release does not count."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """The version of every installed package. Runs compare in spite of changes, to find slow upgrades."""
+    """The version of every installed package, by name. Runs compare even if these differ, to find slow upgrades."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Other causes of slowness, by name: the exact Python, and its container's CPU limit. Runs compare anyway."""
+    """Other causes of slowness, by name: the exact Python version and the container's CPU limit. Runs compare even if
+    these differ."""
 
     @classmethod
     def current(cls, cpuinfo: Path = _CPUINFO) -> Environment:
@@ -75,7 +76,7 @@ class Environment:
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Returns the fields that must be equal."""
+        """Returns by name the fields that must be equal if two runs compare."""
         own = (item.name for item in fields(self) if item.name not in ("packages", "conditions"))
         return {name: getattr(self, name) for name in own}
 
@@ -92,7 +93,7 @@ class Environment:
 
 
 def was_is(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
-    """Returns `load.rounds was 4, is 8`."""
+    """Returns a text such as `load.rounds was 4, is 8`, for the value of `key` in both mappings."""
     return f"{key} was {_shown(before, key)}, is {_shown(after, key)}"
 
 
@@ -102,7 +103,10 @@ def differences(
     *,
     said: Callable[[str, Mapping[str, object], Mapping[str, object]], str] = was_is,
 ) -> dict[str, str]:
-    """Returns the differences of two mappings of JSON values by key, worded by `said`. Nested keys have dots."""
+    """Returns a text for each key whose JSON values differ in two mappings.
+
+    `said` makes it from the key and both mappings. The keys of nested objects are joined by dots: `load.rounds`.
+    """
     before, after = dict(_flat(was)), dict(_flat(now))
     return {
         key: said(key, before, after)
@@ -112,9 +116,10 @@ def differences(
 
 
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and if there are many, `and 12 more`.
+    """Returns a text per changed package: `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`.
 
-    The server's packages come first. If `was` contains only these, as in the first baselines, others are left out.
+    May end with `and 12 more`. The server's packages come first. If `was` contains only these, as in the first
+    baselines, other packages are left out.
     """
     if set(was) <= set(SERVER_PACKAGES):
         now = server_packages(now)
@@ -126,7 +131,7 @@ def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str
 
 
 def condition_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns texts such as `CPU limit none → 0.5 cores`, for conditions that both know."""
+    """Returns texts such as `CPU limit none → 0.5 cores`, for changed conditions that are in both mappings."""
     return tuple(
         f"{name} {was[name]} → {now[name]}" for name in sorted(was.keys() & now.keys()) if was[name] != now[name]
     )
@@ -143,7 +148,10 @@ def _package_change(name: str, was: str | None, now: str | None) -> str:
 
 
 def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """Returns JSON values with their place, `load.rounds`. Objects in lists have their name or number as key."""
+    """Returns each plain JSON value as (place, value). A place is the keys to it, joined by dots: `load.rounds`.
+
+    Objects in a list have their `name`, or else their number, as key. `prefix` begins each place.
+    """
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
@@ -166,7 +174,7 @@ def _shown(values: Mapping[str, object], key: str) -> str:
 
 
 def cpu_limit(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> str:
-    """Returns the cores that Linux control groups allow this process, `0.5 cores`, or `none`."""
+    """Returns how many cores Linux control groups allow this process: `0.5 cores`, or `none` without a limit."""
     try:
         listed = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -186,7 +194,7 @@ def cpu_limit(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
 
 def _quota_in(group: Path) -> list[float]:
-    """Returns one control group's number of cores, or nothing if it has no limit."""
+    """Returns a list with the control group's limit, in cores. The list is empty if the group has no limit."""
     for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
@@ -209,7 +217,7 @@ def _cpu_model(machine: str, cpuinfo: Path) -> str:
 
 
 def _model_of(block: str) -> str:
-    """Returns the model in a processor's lines of `/proc/cpuinfo`; empty without one.
+    """Returns the processor's model from its block of lines in `/proc/cpuinfo`; empty if they name no model.
 
     A name such as `AMD EPYC` may stand for many generations, so the generation's numbers follow.
     """

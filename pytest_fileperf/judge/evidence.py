@@ -39,16 +39,16 @@ class OtherAnswers:
     """How two versions' answers differ. Fields without a difference are empty."""
 
     of: str = ""
-    """The part of the load, or the step; empty for the whole load."""
+    """The part of a load, or the step of a journey, whose answers differ; empty for the whole load."""
     sizes: tuple[float, ...] = ()
-    """Mean bytes of a good answer, old and new."""
+    """Mean bytes of a good answer: two values, for the old and the new version."""
     base_statuses: Mapping[int, float]
-    """The share of each status among all answers."""
+    """Each HTTP status with its share among all answers of the old version."""
     now_statuses: Mapping[int, float]
 
 
 def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[OtherAnswers, ...]:
-    """Returns one item, or nothing if the answers do not differ or too little is known."""
+    """Returns one item that says how the answers differ. Empty if they do not differ, or if too little is known."""
     (base_sizes, base_statuses), (now_sizes, now_statuses) = map(_answers_of, (base, now))
     sizes = _other_sizes(base_sizes, now_sizes)
     if not _other_statuses(base_statuses, now_statuses):
@@ -65,7 +65,7 @@ def _answers_of(side: Recording | Evidence) -> tuple[Sequence[Sequence[float]], 
 
 
 def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
-    """Returns the mean bytes of a good answer in each round, by start-up."""
+    """Returns a tuple for each start-up. It has the mean bytes of a good answer in each of the start-up's rounds."""
     rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
     by_boot: dict[int, list[float]] = {}
     for round_ in rounds:
@@ -75,7 +75,7 @@ def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
 
 
 def _statuses_of(recording: Recording) -> dict[int, int]:
-    """Counts the answers with each status, including failed requests."""
+    """Returns how many answers had each HTTP status. Answers of failed requests count."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
@@ -101,7 +101,10 @@ def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def _growth(boots: Sequence[Sequence[float]]) -> float:
-    """Returns how many bytes sizes grow from a start-up's first half to its second, on average."""
+    """Returns how much answers grow on average between the first and the second half of a start-up's rounds, in bytes.
+
+    `boots` has the mean size in each round, by start-up.
+    """
     halves = [(boot[: len(boot) // 2], boot[len(boot) // 2 :]) for boot in boots if len(boot) > 1]
     return abs(fmean(fmean(late) - fmean(early) for early, late in halves)) if halves else 0.0
 
@@ -129,21 +132,26 @@ def _shares(statuses: Mapping[int, int]) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootEvidence:
+    """The figures of one start-up of one version."""
+
     turns: tuple[Mapping[str, float], ...]
-    """Each round's known metrics, by name, in SI units. If versions alternate, turn i of both makes cycle i. Otherwise
-    rounds with enough requests also have percentiles."""
+    """Each round's known metrics, by name, in SI units. If two versions are loaded alternately, a round is a turn, and
+    turn i of both makes cycle i. Otherwise rounds with enough requests also have percentiles."""
     latency: Histogram
-    """Of all successful requests, including requests that end after the last round."""
+    """Latencies of all successful requests, including requests that end after the last round."""
     stretches: tuple[Histogram, ...] = ()
-    """If versions alternate: `latency` by turns, each with the handover before it. The last one has the rest."""
+    """If two versions are loaded alternately: `latency` for each turn. A turn includes the handover before it. The last
+    turn includes all requests that end after it."""
     typical: tuple[Mapping[str, float], ...] = ()
-    """If versions alternate: each turn's rates by its typical pace (`Round.typical_rps`), if it has one."""
+    """If two versions are loaded alternately: each turn's rates at its typical pace (`Round.typical_rps`), by metric.
+    Empty for a turn without a typical pace."""
     runs: Mapping[str, float]
-    """Metrics that are known only for a whole load, such as `rss`."""
+    """Metrics that are known only for a whole load, such as `rss`: values in SI units, by name."""
     variances: Mapping[str, float] = field(default_factory=dict)
-    """Variances of the logarithms, for some of `runs`."""
+    """For some metrics in `runs`: the variance of the value's logarithm."""
     memory: Course = ()
-    """How its peak memory grew with its requests; empty in older baselines."""
+    """Points in the order of time: a number of answered requests, and the peak memory until then in bytes. Empty in
+    older baselines."""
     sizes: tuple[float, ...] = ()
     """Mean bytes of a good answer in each round; empty if versions alternate, and in older baselines."""
 
@@ -152,17 +160,17 @@ class BootEvidence:
         return self.latency.count
 
     def rate(self, name: str) -> float | None:
-        """Returns a metric's mean over all turns, which are equally long; None if no turn has it."""
+        """Returns a metric's mean over all turns, which are equally long. None if no turn has the metric."""
         known = [turn[name] for turn in self.turns if name in turn]
         return fmean(known) if known else None
 
     def after(self, requests: int) -> BootEvidence:
-        """Returns a copy whose memory (`rss`) is its value after this number of requests."""
+        """Returns a copy whose memory (`rss`) is the peak memory after this number of requests."""
         served, peaks = zip(*self.memory, strict=True)
         return replace(self, runs={**self.runs, "rss": float(np.interp(requests, served, peaks))})
 
     def to_json(self) -> dict[str, object]:
-        """Lists round values per metric, with `null` for rounds without a value."""
+        """Returns JSON values. `rounds` has a list for each metric, with `null` for rounds without a value."""
         names = sorted({name for values in self.turns for name in values})
         told = {
             "latency": self.latency.encode(),
@@ -201,11 +209,11 @@ class BootEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All start-ups of one version."""
+    """The evidence from all start-ups of one version."""
 
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()
-    """The stabilised properties: `hash seed`, `addresses`; before 0.2 also `allocator`."""
+    """Sources of chance that were fixed in every start-up: `hash seed`, `addresses`; before 0.2 also `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """How many answers had each status; empty in older baselines."""
 
@@ -235,7 +243,10 @@ class Evidence:
 
 
 def evidence_of(recording: Recording) -> Evidence:
-    """Returns a recording's evidence. A property counts as stabilised if every start-up has it."""
+    """Returns the part of a recording that comparisons need: the evidence of its start-ups, and its answers' statuses.
+
+    `Evidence.stabilised` has the sources of chance, such as `hash seed`, that were fixed in every start-up.
+    """
     first = recording.boots[0].stabilised if recording.boots else ()
     return Evidence(
         boots=tuple(_boot_evidence(recording, boot) for boot in recording.boots),
@@ -266,7 +277,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
 
 
 def reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
-    """Returns how many requests all start-ups reached; None if any has no `memory`."""
+    """Returns the number of requests that the start-up with the fewest answered. None if a start-up has no `memory`."""
     courses = [boot.memory for boot in boots]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 
@@ -282,7 +293,10 @@ def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
 
 
 def significant(value: float, digits: int = 5) -> float:
-    """Rounds a value to store. Five digits are finer than any noise here, but diffs stay readable."""
+    """Returns the value, rounded to significant digits for a file.
+
+    Five digits are finer than any noise, and diffs stay readable.
+    """
     return float(f"{value:.{digits}g}")
 
 
@@ -316,7 +330,8 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
 # On the log scale a change is a ratio, whatever the unit, and relative noise becomes even.
 
 HODGES_LEHMANN_COST = math.pi / 3
-"""The estimate's variance over the mean's for normal values; below 1 as soon as a few values are far off."""
+"""For normally distributed values: the variance of `hodges_lehmann`, over the variance of the mean. If a few values are
+far off, it is below 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,9 +341,10 @@ class Level:
     boots: tuple[float, ...]
     """One value per start-up; never empty."""
     rounds: tuple[tuple[float, ...], ...]
-    """The known round values of each of these start-ups."""
+    """For each start-up in `boots`: the values of its rounds, as far as known."""
     sampling: float | None
-    """Mean variance within a start-up, from a percentile's number of requests or a capacity's number of loads."""
+    """Mean variance of a value in `boots` by chance, if a percentile has few requests, or a capacity few loads. None
+    for metrics of rounds."""
 
     @property
     def mean(self) -> float:
@@ -341,10 +357,10 @@ class Level:
 
 
 def level_of(metric: Metric, evidence: Evidence) -> Level | None:
-    """Returns a version's mean; None if no start-up has a value above 0.
+    """Returns the metric's value for each start-up of a version. None if no start-up has a value above 0.
 
-    A percentile comes from the start-up's pooled latencies, because single rounds have few requests. A metric of rounds
-    is their Hodges–Lehmann estimate, because a few rounds are far off. Other metrics have one value per start-up.
+    A percentile comes from all latencies of a start-up, because single rounds have few requests. A metric that rounds
+    have is their Hodges–Lehmann estimate, because a few rounds are far off. Other metrics have one value per start-up.
     """
     values, rounds, sampling = [], [], []
     for boot in evidence.boots:
@@ -376,20 +392,20 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
 
 
 def counts_of(metric: Metric, boots: Iterable[BootEvidence]) -> list[tuple[float, float]]:
-    """Returns the count and its variance for each start-up that has one."""
+    """Returns (count, variance) for each start-up that has this metric."""
     known = [boot for boot in boots if metric.name in boot.runs]
     return [(value := boot.runs[metric.name], boot.variances.get(metric.name, 0.0) * value**2) for boot in known]
 
 
 def value_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric's value in its unit, as `compare` sees it; None if no start-up has one."""
+    """Returns the metric's value in its unit, as `gate.compare` uses it. None if no start-up has a value."""
     if metric.is_counted:
         return measured_of(metric, evidence)
     return None if (level := level_of(metric, evidence)) is None else level.value
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric over all start-ups as reports show it; None if not measured."""
+    """Returns the metric's value over all start-ups, as reports show it. None if nobody measured the metric."""
     if metric.percentile is not None:
         return percentile_of(evidence.boots, metric.percentile)
     found = []
@@ -401,27 +417,27 @@ def measured_of(metric: Metric, evidence: Evidence) -> float | None:
 
 
 def percentile_of(boots: Iterable[BootEvidence], percent: float) -> float | None:
-    """Returns seconds, from all latencies together; None without latencies."""
+    """Returns a percentile of the latencies of all start-ups together, in seconds. None without latencies."""
     latency = Histogram.merged(boot.latency for boot in boots)
     return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
-    """Returns the median of the means of all pairs. Each value is also paired with itself.
+    """Returns the median of the mean of every two values. Each value is also paired with itself.
 
-    Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611: nearly as
-    exact as the mean for normal values. Up to 29 % of values far off hardly move it.
+    Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611. For normal
+    values it is nearly as exact as the mean. If up to 29 % of the values are far off, it hardly moves.
     """
     ordered = sorted(values)
     return median((low + high) / 2 for index, low in enumerate(ordered) for high in ordered[index:])
 
 
 def biweight(values: Sequence[float]) -> float:
-    """Returns Tukey's biweight: a mean in which a value weighs less the farther off it is, and finally nothing.
+    """Returns Tukey's biweight: a mean in which values count less the farther off they are.
 
-    Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10: six median absolute deviations, repeated to
-    its fixed point. Nearly as exact as the mean for normal values. Up to half of the values hardly move it, if they lie
-    far off on both sides.
+    Values very far off do not count. Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10: six median
+    absolute deviations, repeated to its fixed point. For normal values it is nearly as exact as the mean. If up to half
+    of the values lie far off on both sides, it hardly moves.
     """
     location = centre = median(values)
     reach = 6 * median(abs(value - centre) for value in values)
@@ -436,10 +452,11 @@ def biweight(values: Sequence[float]) -> float:
 
 
 def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
-    """Returns the variance of a round within its start-up, and its degrees of freedom; zeros without two rounds in one.
+    """Returns the variance of rounds within a start-up, and its degrees of freedom.
 
-    It comes from the median absolute difference of all pairs within a start-up. Far-off rounds hardly move it, and it
-    needs no centre, which few rounds would put too close to themselves.
+    Both are 0 if no start-up has two rounds. The variance comes from the median absolute difference of two rounds of
+    the same start-up. So rounds that are far off hardly change it. It needs no mean, which would lie too close to a few
+    rounds.
     """
     boots = [rounds for level in levels for rounds in level.rounds]
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
@@ -451,19 +468,22 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
 
 
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
-    """Returns the variance of a start-up's value from its finite number of rounds, on average."""
+    """Returns the variance of a start-up's value because it has few rounds. It is the mean over all start-ups.
+
+    `round_variance` is the variance of one round.
+    """
     return fmean(
         HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
     )
 
 
 def quantile_variance(latency: Histogram, percent: float, *, clustering: float = 1.0) -> float:
-    """Returns the variance of a sample percentile's logarithm, from the binomial interval of its rank.
+    """Returns the variance of the logarithm of a measured percentile, from the binomial interval of its rank.
 
     The number of samples below the true percentile is binomial. So ranks n·q ± 2 sqrt(n·q·(1-q)) contain it with 95 %
-    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2). A quarter of the distance between their values is the
-    deviation. Ranks for 68 % would end before a cliff that chance may well put the percentile on. `clustering` is how
-    many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
+    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2). A quarter of the distance between the values at these
+    ranks is the deviation. Ranks for 68 % might miss a jump of the latency just beside the percentile. `clustering` is
+    how many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
     """
     count, share = latency.count, percent / 100
     half = 2 * math.sqrt(clustering * count * share * (1 - share))
@@ -477,10 +497,11 @@ def quantile_variance(latency: Histogram, percent: float, *, clustering: float =
 def excess_of(
     stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
 ) -> tuple[float, float]:
-    """Returns how much the number of requests beyond a percentile varies between stretches of time.
+    """Returns two sums of squares, whose ratio shows how many slow requests come together (see `clustering_of`).
 
-    These are two sums of squares for `clustering_of`: the observed one, and the expected one if requests are slow
-    independently. `most` limits how many requests of a stretch count as slow, from its number of requests.
+    Slow requests are beyond the percentile over all stretches of time. The first sum shows how much their number
+    differs between stretches. The second one is expected if requests are slow independently. `most` takes the number of
+    requests in a stretch, and returns how many of them may count as slow.
     """
     if not stretches:
         return 0.0, 0.0
@@ -497,10 +518,11 @@ def excess_of(
 
 
 def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
-    """Returns how many requests beyond a percentile come together, by the results of `excess_of`; at least 1.
+    """Returns how many slow requests come together, from results of `excess_of`; at least 1.
 
-    This is the design effect of a share in cluster samples. (Woodruff, "Confidence intervals for medians and other
-    position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an interval of the share on the percentile.)
+    Slow requests are beyond a percentile. This is the design effect of a share in cluster samples. (Woodruff,
+    "Confidence intervals for medians and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an
+    interval of the share on the percentile.)
     """
     found, expected = (math.fsum(parts) for parts in zip((0.0, 0.0), *excesses, strict=True))
     return max(1.0, found / expected) if expected > 0 else 1.0
@@ -509,7 +531,8 @@ def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
 def tail_factor(metric: Metric) -> float:
     """Returns how much more a percentile varies than a rate: its number of nines squared, at least 1.
 
-    p90 and below 1, p95 1.7, p99 4, p99.9 9. A rule of thumb: where p50 varied by 2 to 10 %, p99 did by 12 to 39 %.
+    This is 1 for p90 and below, 1.7 for p95, 4 for p99 and 9 for p99.9. It is a rule of thumb: where p50 varied by 2 to
+    10 %, p99 did by 12 to 39 %.
     """
     if metric.percentile is None:
         return 1.0
@@ -525,7 +548,7 @@ def tail_factor(metric: Metric) -> float:
 
 
 def precision_of(metric: Metric, evidence: Evidence) -> float:
-    """Returns the standard error of the metric's logarithm within this session; infinite without a value."""
+    """Returns the standard error of the metric's logarithm within this session. Infinite if no start-up has a value."""
     level = level_of(metric, evidence)
     if level is None:
         return math.inf
@@ -536,7 +559,7 @@ def precision_of(metric: Metric, evidence: Evidence) -> float:
 def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[str]) -> tuple[float, float]:
     """Returns the variance of a start-up's log value and its degrees of freedom, from one version or both.
 
-    `held` contains the stabilised properties that all of these start-ups have.
+    `held` contains the sources of chance, such as `hash seed`, that were fixed in all of these start-ups.
     """
     boot_sd = usual_sd(RULES.boot_sd, held) * tail_factor(metric)
     within = _within(levels, usual_sd(RULES.round_sd, held))
@@ -574,7 +597,7 @@ class Pair:
 
 
 def sides_of(pairs: Iterable[Pair]) -> tuple[list[BootEvidence], list[BootEvidence]]:
-    """Returns all old start-ups and all new start-ups."""
+    """Returns two lists: all old start-ups and all new start-ups."""
     both = [(pair.base, pair.now) for pair in pairs]
     return [base for base, _ in both], [now for _, now in both]
 
@@ -584,9 +607,10 @@ def boots_of(pairs: Iterable[Pair]) -> list[BootEvidence]:
 
 
 def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
-    """Returns copies with each start-up's memory (`rss`) after as many requests as all of them reached.
+    """Returns copies in which all start-ups have their memory (`rss`) after the same number of requests.
 
-    A faster start-up answers more requests in its turns, and memory that it keeps per request would count against it.
+    All start-ups reached this number. A faster start-up answers more requests in its turns, and memory that it keeps
+    per request would count against it.
     """
     pairs = list(pairs)
     requests = reached_by_all(boots_of(pairs))
@@ -596,9 +620,10 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
-    """Returns one version's evidence from a pair.
+    """Returns one version's evidence from its `rounds` in a pair, which is a start-up of each version.
 
-    `boot` is the loaded start-up; None for a part or step, because facts about start-ups belong to whole loads.
+    `boot` is this version's start-up. It is None for a load's part and a journey's step, because facts about start-ups
+    belong to whole loads.
     """
     rounds = tuple(rounds)
     runs, variances = ({}, {}) if boot is None else _counted(boot)
@@ -626,7 +651,10 @@ def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
 
 
 def _counted(boot: Boot) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the queries per request and their logarithm's variance, by metric; nothing if nobody counted."""
+    """Returns the database queries per request, and the variance of their logarithm, each by the metric's name.
+
+    Both are empty if nobody counted queries. The second one is empty if the number never varied.
+    """
     if boot.queries is None:
         return {}, {}
     mean, uncertain = boot.queries.mean()

@@ -65,9 +65,9 @@ from pytest_fileperf.units import as_share
 class ErrorBudget:
     """Divides a session's probability of error among its gates, in the order in which they come.
 
-    Each gate gets an equal part. The next test uses a REGRESSED gate's part again. So does Holm's procedure, but it
-    needs all p values at once. (Tian and Ramdas, "Online control of the familywise error rate", Stat. Methods Med. Res.
-    30 (2021) 976–993: the online fallback procedure.)
+    A gate is one metric that a test judges. Each gate gets an equal part. If a gate is REGRESSED, the next test uses
+    its part again. Holm's procedure does the same, but needs all p values at once. (Tian and Ramdas, "Online control of
+    the familywise error rate", Stat. Methods Med. Res. 30 (2021) 976–993: the online fallback procedure.)
     """
 
     def __init__(self, gates: int) -> None:
@@ -77,7 +77,8 @@ class ErrorBudget:
     def level(self, gates: int, *, of_parts: int = 0) -> float:
         """Returns the probability of error for each gate of the next test.
 
-        `of_parts` counts the gates of its load's parts. They have no share of their own: all divide that for `gates`.
+        `gates` is the number of its gates for the whole load, `of_parts` for parts of the load. Only the first have a
+        share of their own, which all gates divide.
         """
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
@@ -95,10 +96,10 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """Compares a metric of two sessions.
+    """Compares a metric of two sessions, by their figures.
 
     A duration may grow, or a rate shrink, by a factor of 1 + `tolerance`. `alpha` is this gate's probability of error,
-    from `ErrorBudget`. For `sd` see `difference_of`.
+    from `ErrorBudget`. `sd` is how much sessions differ (see `difference_of`).
     """
     if metric.is_counted:
         return compare_counts(metric, tolerance, *(counts_of(metric, own.boots) for own in (base, now)))
@@ -144,8 +145,8 @@ def difference_of(
 ) -> Difference:
     """Returns how much worse `now` is than `base`, by their `levels`.
 
-    `sd` is the standard deviation between sessions for unchanged code, in natural logarithms, known with `df` degrees
-    of freedom.
+    `sd` is the standard deviation of log values between sessions with unchanged code. `df` is how well it is known, in
+    degrees of freedom.
     """
     boot, boot_df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
     boots, session = boot * sum(1 / len(level.boots) for level in levels), sd**2
@@ -196,11 +197,12 @@ def judge_stored(
     busy: Busy,
     no_code: str = "",
 ) -> tuple[MetricComparison, ...]:
-    """Compares the code here with stored figures alone, by the tolerance of each gated metric.
+    """Compares the code here with stored figures alone. `tolerances` has the tolerance of each metric to judge.
 
-    `alpha` is each gate's probability of error. `no_code` says why the baseline's code was not measured again. It
-    becomes the reason of undecided figures. If the machine is `busy`, a regression that this explains is INCONCLUSIVE.
-    If it was busy for the baseline, so are PASS and IMPROVED.
+    `found` is the baseline; without one, outcomes are NEW. `alpha` is each gate's probability of error. `no_code` says
+    why the baseline's code was not measured again, and becomes the reason of undecided figures. If a `busy` machine may
+    explain a regression, it is INCONCLUSIVE. If the machine was busy when the baseline was stored, PASS and IMPROVED
+    may become INCONCLUSIVE.
     """
     apart: Reason | None
     if found is None:
@@ -248,11 +250,11 @@ def judge_world(
     saturated: bool,
     busy: Busy,
 ) -> tuple[MetricComparison, ...]:
-    """Compares the baseline's own code, as it runs `now`, with its stored figures.
+    """Compares two figures of the baseline's own code: as it runs `now`, and as stored in `found`.
 
-    REGRESSED if sessions never differ so much. `packages`, `conditions` and `identity` belong to the measurement `now`.
-    Metrics without figures are left out. Returns nothing if the baseline has other work or comes from another machine;
-    another Python alone is allowed.
+    A metric is REGRESSED if it became worse by more than sessions ever differ. `packages`, `conditions` and `identity`
+    belong to the measurement `now`. Metrics without figures are left out. Returns nothing if the baseline has other
+    work or comes from another machine; another Python alone is allowed.
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
@@ -284,7 +286,10 @@ def judge_world(
 
 
 def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
-    """Returns a log ratio in standard deviations of sessions, less the part that a `busy` machine may explain."""
+    """Returns the log ratio `worse`, divided by the usual standard deviation between sessions.
+
+    Before, it subtracts the part that a `busy` machine may explain.
+    """
     metric = METRICS[world.metric]
     worse -= busy.explains(metric) if worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
@@ -293,10 +298,11 @@ def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
 def unless_environment(
     comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy
 ) -> tuple[MetricComparison, ...]:
-    """Judges code that is no worse by its environment, apart from the effect of a `busy` machine.
+    """Changes outcomes if the environment became slower since the baseline: machine, packages or settings.
 
-    `world` has the results of `judge_world`. A good outcome becomes INCONCLUSIVE if sessions hardly differ so much. If
-    sessions never do, any outcome becomes REGRESSED: requests that take 30 times as long leave no time to compare.
+    `comparisons` judge the code, and `world`, which comes from `judge_world`, judges the environment. If sessions
+    rarely differ so much, PASS and IMPROVED become INCONCLUSIVE. If they never do, any outcome becomes REGRESSED:
+    requests that take 30 times as long leave no time to compare. The effect of a `busy` machine doesn't count.
     """
     worlds = {item.metric: item for item in world}
     return tuple(
@@ -334,11 +340,11 @@ def judge_same_code(
     identity: Mapping[str, object],
     saturated: bool,
 ) -> tuple[MetricComparison, ...]:
-    """Returns PASS for each metric: code that equals the baseline's cannot be slower.
+    """Returns PASS for each metric if the code equals the baseline's code, which cannot be slower.
 
-    Changed packages do not matter, because their cost belongs to the environment. INCONCLUSIVE if a metric was not
-    measured `now`, if the generator was saturated, or if the baseline has other work. The comparisons have the
-    baseline's figures if machine profile, work and the server's way of starting are the same.
+    Changed packages do not matter, because their cost belongs to the environment. The outcome is INCONCLUSIVE if a
+    metric was not measured `now`, if the generator was saturated, or if the baseline has other work. The comparisons
+    have the baseline's figures if machine profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
@@ -362,7 +368,7 @@ def judge_same_code(
 
 
 def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
-    """Makes PASS and IMPROVED INCONCLUSIVE if the generator limited the load, which can then only show a regression."""
+    """Makes PASS and IMPROVED INCONCLUSIVE if the load generator was `saturated`: then only a regression can show."""
     reason, hidden = Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ()
     return _undecided(comparisons, reason, hidden, lambda item: _is_of_load(item) and not _is_counted(item))
 
@@ -376,9 +382,11 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
 def unless_left(
     comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Makes outcomes INCONCLUSIVE if a version goes on working after its answers: time saved so is not a gain.
+    """Makes outcomes INCONCLUSIVE if a version goes on working after its answers, because time saved so is not a gain.
 
-    Nor is code slower that does all of its work, if the old version left some behind. Memory is judged as it is.
+    If only the new version does so, this applies to PASS and IMPROVED. If both do, it applies to IMPROVED. If only the
+    old version does so, it applies to REGRESSED. Memory keeps its outcome. `base` is None if the old version was not
+    measured; then it may do so.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
@@ -395,10 +403,10 @@ def unless_left(
 def unless_base_failed(
     comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
 ) -> tuple[MetricComparison, ...]:
-    """Makes most outcomes INCONCLUSIVE if the old version fails more requests than `allowed`.
+    """Makes most outcomes INCONCLUSIVE if the share of the old version's requests that fail exceeds `allowed`.
 
     Its true rates are higher than the measured ones, so a regression of a rate still counts. Its latencies show
-    nothing, because they only cover the requests that it answered.
+    nothing, because they only cover the requests that it answered. `title` names the old version.
     """
     failed = sum(round_.failed for round_ in base.rounds)
     made = failed + sum(round_.requests for round_ in base.rounds)
@@ -417,11 +425,11 @@ def unless_base_failed(
 def unless_unsteady(
     comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
 ) -> tuple[MetricComparison, ...]:
-    """Makes regressions of alternated versions INCONCLUSIVE that a `busy` machine may explain.
+    """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if two versions were loaded alternately.
 
-    Typical moments are chance there. So a worse typical pace is INCONCLUSIVE unless the counts are also worse. So is a
-    regression if other programs used more of the new version's core. `by_others` is how much longer requests may take
-    because of that, as a log ratio.
+    On a busy machine, typical moments are chance. So a worse pace in them counts only if the total over all turns is
+    also worse. A regression does not count if it may come from other programs on the new version's core. `by_others` is
+    how much longer these may make requests, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
@@ -438,7 +446,7 @@ def unless_unsteady(
 def unless_other_answers(
     comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
 ) -> tuple[MetricComparison, ...]:
-    """Makes improvements INCONCLUSIVE if a version gives `other` answers, because it does other work."""
+    """Makes IMPROVED INCONCLUSIVE if the versions give different answers (`other`), because they do different work."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
         replace(item.undecided(reason), detectable=None) if other and item.outcome is Outcome.IMPROVED else item
@@ -453,7 +461,7 @@ def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[s
 
 
 def _is_of_load(comparison: MetricComparison) -> bool:
-    """Returns whether events during a load can change the metric. Start-up times are known before."""
+    """Returns whether events during a load can change the metric. False for start-up times, which are known before."""
     return not METRICS[comparison.metric].of_start
 
 
@@ -472,13 +480,13 @@ def _undecided(
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
-    """Returns whether a metric is or may be worse than its baseline. Storing it could hide a slow drift."""
+    """Returns whether a metric is or may be worse than its baseline. To store its new value could hide a slow drift."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
-    """Keeps a regression if its lower bound, less the part that others may explain, is beyond the tolerance."""
+    """Makes a regression INCONCLUSIVE if a `busy` machine may explain that it exceeds the tolerance."""
     least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
     if not busy.is_busy or least > math.log1p(regression.tolerance):
         return regression
@@ -486,7 +494,7 @@ def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricCompari
 
 
 def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricComparison:
-    """Makes a good outcome INCONCLUSIVE if the stored figures, from a `busy` machine, may hide a loss."""
+    """Makes PASS or IMPROVED INCONCLUSIVE if the stored figures, from a `busy` machine, may hide a loss."""
     if not busy.is_busy or comparison.low is None:
         return comparison
     worst = max(_bounds(comparison)) + busy.explains(METRICS[comparison.metric])
@@ -497,12 +505,12 @@ def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricCompa
 
 
 def _bounds(comparison: MetricComparison) -> tuple[float, float]:
-    """Returns how much worse the metric is at both ends of the interval, as log ratios."""
+    """Returns how much worse the metric is at the interval's lower end and at its upper end, as log ratios."""
     return _worse(comparison, comparison.low), _worse(comparison, comparison.high)
 
 
 def _worse(comparison: MetricComparison, change: float | None) -> float:
-    """Returns how much worse a change of its metric is, as a log ratio; 0 without a change."""
+    """Returns how much worse a change (a share) makes the metric, as a log ratio; 0 if `change` is None."""
     if change is None:
         return 0.0
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)

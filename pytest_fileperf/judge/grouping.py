@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 # --- The parts of a test's id: its parameters in words, and its number if a test measures several times
 
 FURTHER = re.compile(r"#[0-9]+$")
-"""Ends the id of a test's second and later measurements."""
+"""Matches the end of an id if a test measures several times: `#2` for the second measurement."""
 
 
 def param_id(name: str) -> str:
-    """Returns the text in brackets after the name of a test function."""
+    """Returns the text in brackets after the name of a test function: `a-1` for `test_upload[a-1]`."""
     return name.partition("[")[2].removesuffix("]")
 
 
 def param_texts(test: TestId) -> dict[str, str]:
-    """Returns each parameter's part of the test's id, or its value as text if the parts are uncertain.
+    """Returns each parameter's part of the test's id, by parameter name.
 
-    The id says `uvicorn-2` for a server, and contains ids that a user chose. `-` joins the parts, but they may also
-    contain it. A text or a number is its own part unless the user gave another.
+    If the parts are uncertain, returns values as text. The id says `uvicorn-2` for a server, and contains ids that a
+    user chose. `-` joins the parts, but a part may contain `-` itself. The part for a text or a number is its value,
+    unless the user chose another.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -50,12 +51,15 @@ def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def _is_in(value: object, id_: str) -> bool:
-    """Returns whether a value is one or more parts of an id."""
+    """Returns whether a value is one part of an id, or several parts that follow each other."""
     return isinstance(value, str | int | float | None) and f"-{value}-" in f"-{id_}-"
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
-    """Returns the parts of an id, of which some are `known`; None unless they fit in exactly one way."""
+    """Returns the parts of an id, which `-` joins. `known` has a text for each known part, and None for an unknown one.
+
+    Returns None unless the id can be divided in exactly one way.
+    """
     greedy, lazy = (
         re.fullmatch("-".join(rest if text is None else re.escape(text) for text in known), whole)
         for rest in ("(.+)", "(.+?)")
@@ -84,7 +88,7 @@ def parse_group_by(text: str) -> tuple[str, ...]:
 
 
 def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[Result]]:
-    """Returns the results by the title of their group, in order of appearance; "" has the results without a group.
+    """Returns the results by the title of their group, in order of appearance. "" has the results without a group.
 
     With `name` and `fullname`, several measurements of one test make a group, because they share the test's name.
     """
@@ -95,7 +99,7 @@ def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[
 
 
 def _part(test: TestId, label: str) -> str | None:
-    """Returns a test's part of a group's title; None if it has none."""
+    """Returns the text that a label adds to the title of the test's group. None if it adds nothing."""
     in_brackets, full_name = param_id(test.name), test.item
     match label:
         case "group":

@@ -44,18 +44,20 @@ from pytest_fileperf.measure.recording import Recording
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
+    """A variant's place in the ranking of its group."""
+
     member: int
-    """Its index among the ranked members."""
+    """The variant's index in `RankedGroup.results`."""
     rank: int | None
-    """1 + the number of members that are certainly better; None without a value."""
+    """1 + the number of members that are certainly better. None if the member has no value."""
     shared: bool = False
     value: float | None = None
-    """The metric in SI units."""
+    """The metric's value in SI units."""
     ratio: float | None = None
-    """Its value over the best value: at most 1 for a rate, at least 1 for a duration."""
+    """`value` over the best member's value: at most 1 for a rate, at least 1 for a duration."""
     low: float | None = None
     high: float | None = None
-    """Interval of the ratio at the ranking's confidence; None for the best member."""
+    """The interval of `ratio` at the ranking's confidence. None for the best member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class RankedGroup:
 
     @property
     def confidence(self) -> float:
-        """The confidence of all ranks and intervals together."""
+        """The probability that all ranks and intervals of the group are right."""
         return 1 - RULES.ranking_alpha
 
     def ordered(self) -> Iterator[tuple[Result, Place]]:
@@ -79,7 +81,10 @@ class RankedGroup:
 
 
 def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
-    """Returns the metric that ranks the loads, and their evidence. `limits` says what limited each load."""
+    """Returns the metric that ranks the loads, and each load's evidence. `limits` says what limited each load.
+
+    The metric is `rps`. It is `p50` if each load got its fixed rate.
+    """
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
     if all(limit.kind is LimitKind.RATE for limit in limits) and all(
@@ -92,7 +97,7 @@ def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple
 def rank(
     metric: Metric, sides: Sequence[Evidence], *, title: str = "", results: tuple[Result, ...] = ()
 ) -> RankedGroup:
-    """Ranks the sides by the metric. `results` has a result for each side, in the same order."""
+    """Ranks the variants of a group by the metric. `sides` has the evidence of each, `results` its result."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
@@ -122,7 +127,10 @@ def rank(
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
-    """Replaces each start-up's rounds by one for its whole load, if single rounds would say nothing about a rate."""
+    """Returns `side`, or evidence with one round for each whole load if single rounds say nothing about a rate.
+
+    This is so in an open loop, and if rounds are hardly longer than latencies.
+    """
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
     if not recording.open_loop and not in_waves:
@@ -138,7 +146,10 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
 def _margins(
     metric: Metric, sides: Sequence[Evidence], levels: Mapping[int, Level], order: Sequence[int]
 ) -> dict[tuple[int, int], float]:
-    """Returns how far apart the logarithms of two members must be to tell them apart. The better member comes first."""
+    """Returns how far apart the logarithms of two members must be to tell them apart, by (better member, other member).
+
+    `order` has the members, best first.
+    """
     pairs = list(combinations(order, 2))
     error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
     sd, df = RULES.drift_sd * math.sqrt(2) * tail_factor(metric), RULES.drift_df
@@ -151,7 +162,7 @@ def _margins(
 
 
 def _exp(logarithm: float) -> float:
-    """Limits the result to a float's range."""
+    """Returns e to this power, limited to a float's range."""
     return math.exp(min(logarithm, 700.0))
 
 
@@ -160,12 +171,14 @@ def _exp(logarithm: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
+    """The options of a session that reports show."""
+
     command: str = ""
     """The command line as typed into a shell."""
     against: str = ""
     """Another version, as the user wrote it; empty if stored baselines were compared."""
     aa: bool = False
-    """The code was compared with itself."""
+    """Whether the code was compared with itself."""
     update: str = ""
     """Which baselines were stored, `passed`, `all` or `new`; empty if none."""
     smoke: bool = False
@@ -188,14 +201,15 @@ class SessionRecord:
     said: tuple[str, ...] = ()
     """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
     endpoints: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
-    """Whether each endpoint, `GET /items/{item_id}`, has a load test, by app; empty if only some load tests ran."""
+    """By app and endpoint, such as `GET /items/{item_id}`: whether it has a load test. Empty if only some load tests
+    ran."""
     created: str = ""
     """When the session ended, in ISO 8601; empty if unknown."""
     asked: Asked = Asked()
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of `pytest-fileperf`, `pytest` and `python`."""
+    """Versions of `pytest-fileperf`, `pytest` and `python`, by name."""
     commit: Mapping[str, object] | None = None
-    """See `versions.commit`; None also if no report needs it."""
+    """Facts about the commit of the code here, as JSON values. None if unknown, or if no report needs them."""
     environment: Mapping[str, object] = field(default_factory=dict)
     """Machine, system, Python and packages, as JSON values; empty if no report needs it."""
 
