@@ -30,7 +30,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    More lines follow if the profiler did not always see a process, because its functions have too small figures then.
+    More lines follow if the profiler missed a process for some time: that process's functions have too small figures.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
@@ -218,7 +218,7 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
 
 
 def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:
-    """Returns the growth of start-ups and the imports that cause it. `grown` is None if imports were not measured.
+    """Returns how much longer start-ups take, and the imports that cause it. `grown` is None if not measured.
 
     start-up grew by 462 ms (+61.3 %) because of longer imports:
       301 ms in pandas (not imported before), imported by app.reports

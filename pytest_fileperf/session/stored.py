@@ -334,7 +334,7 @@ class Baselines:
         measured: Measured | None = None,
         notes: tuple[str, ...] = (),
     ) -> Measured:
-        """Judges by stored figures. `why` says why the baseline's code did not run. Measures unless `measured` is given."""
+        """Judges by stored figures. `why` says why the baseline's code did not run. Measures if `measured` is None."""
         measured = measured or measure_alone(plan, self._rig)
 
         def judged(result: Result) -> Result:
@@ -369,7 +369,7 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares the recording `unchanged` (the baseline's own code, now) with stored figures. Empty if it is None."""
+        """Compares the recording `unchanged` (the baseline's code, now) with stored figures. Empty if it is None."""
         if unchanged is None:
             return ()
         return judge_world(

@@ -70,7 +70,7 @@ def gate_table(result: Result) -> Markup:
 
 
 def _picture(comparison: MetricComparison) -> Markup:
-    """Draws the interval of a change. Changes beyond the tolerance have another colour.
+    """Returns a picture of the change and its interval. The part beyond the tolerance has another colour.
 
     worse ░░░░░┊      │ ━━━●━━      better
     """
