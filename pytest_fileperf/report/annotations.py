@@ -17,13 +17,13 @@ from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import first_line, where_failed
 
 _SHOWN = 10
-"""GitHub shows this many errors and this many warnings of a step."""
+"""GitHub shows this many errors of a workflow step, and this many warnings."""
 
 
 def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
-    """Returns a line for each finding, regressions first and new tests last, because only the first ones are shown.
+    """Returns a GitHub command for each failed, undecided or new test. GitHub shows only the first ones.
 
-    `root` is pytest's root directory, relative to the repository.
+    So regressions are first, and new tests last. `root` is pytest's root directory, relative to the repository.
     """
     top = PurePosixPath(root)
     # GitHub's severity, a word such as `REGRESSED`, the test, and texts, the most telling first.
@@ -56,5 +56,5 @@ def _command(level: str, properties: dict[str, str], message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """Escapes like `escapeData` in GitHub's toolkit (packages/core/src/command.ts)."""
+    """Escapes a command's text as `escapeData` does in GitHub's toolkit (packages/core/src/command.ts)."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -35,11 +35,11 @@ from pytest_fileperf.measure.histogram import Histogram
 DEFAULT_STORAGE = "file://./.benchmarks"
 """pytest-benchmark's own default, relative to the current directory."""
 _NO_COMMIT = {"id": "unversioned", "time": None, "author_time": None, "dirty": False, "branch": "(unknown)"}
-"""pytest-benchmark's values without version control."""
+"""Values that pytest-benchmark writes if there is no version control."""
 
 
 def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str, object]:
-    """Returns a document without results, but with the facts that pytest-benchmark collects."""
+    """Returns pytest-benchmark's document without results, but with its facts about machine, commit and time."""
     from pytest_benchmark import __version__
     from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 
@@ -53,7 +53,7 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Leaves out smoke runs, and results without a successful request."""
+    """Returns an entry of pytest-benchmark's format for each result. Omits smoke runs, and results without success."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
@@ -64,7 +64,7 @@ def benchmark_json(document: Mapping[str, object]) -> str:
 def save_benchmarks(
     document: Mapping[str, object], *, name: str | None = None, storage: str = DEFAULT_STORAGE
 ) -> Path | None:
-    """Writes the document as the storage's next run, `NNNN_NAME.json`; returns None if it has no benchmarks.
+    """Writes the document as the storage's next file, `NNNN_NAME.json`. Returns its path; None without benchmarks.
 
     `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name, or a storage that
     isn't a directory of files. Raises FilePerfError if the storage cannot be written.
@@ -117,7 +117,7 @@ def _benchmark(result: Result) -> dict[str, object]:
 
 
 def _stats(latency: Histogram, *, rps: float) -> dict[str, object]:
-    """Returns pytest-benchmark's statistics of some latencies; raises ValueError if there are none."""
+    """Returns the statistics of `latency` that pytest-benchmark writes. Raises ValueError if `latency` is empty."""
     values_ns, mean_ns, stdev_ns = latency.values_ns(), latency.mean_ns(), latency.stdev_ns()
     q1_ns, median_ns, q3_ns = (latency.percentile_ns(percent) for percent in (25, 50, 75))
     iqr_ns = q3_ns - q1_ns

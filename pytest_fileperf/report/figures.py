@@ -17,12 +17,12 @@ from pytest_fileperf.report.wording import limit_text, would_show
 from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
 NOTABLE = 1.1
-"""Ratio from which two times are shown separately."""
+"""Two times are shown separately if one is at least this many times the other."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns the figures as lines below a row. Texts that are `said` elsewhere are left out of the work's row."""
+    """Returns a result's figures as lines below its row. Its row `work` omits texts in `said`, which are elsewhere."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -35,7 +35,10 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
 
 
 def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
-    """Returns titles, each with its figures. An open loop also has vegeta's: due rate, throughput, attack and wait."""
+    """Returns rows of figures: (title, texts), such as latency. The row `work` omits texts in `said`.
+
+    An open loop also has vegeta's figures: due rate, throughput, attack and wait.
+    """
     run = result.measurement
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
     within = [near] if run.latency.count > 1 else []
@@ -77,7 +80,7 @@ def _spread_texts(latency: LatencySummary) -> list[str]:
 
 
 def load_texts(run: Measurement) -> list[str]:
-    """Returns an open loop's figures beside its row: nothing if every request was sent and answered in time."""
+    """Returns an open loop's times and late requests; empty if every request was sent and answered in time."""
     texts = []
     if run.due is not None:
         finished = f"finished in {time_text(run.elapsed)}"
@@ -185,7 +188,7 @@ def _generator(use: ClientUse) -> list[str]:
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
-    """Returns core or Dask worker, connections, rate, errors and CPU; then distance and clock, and why it was lost."""
+    """Returns a generator's place, connections, rate, errors and CPU. If known, also distance, clock and its loss."""
     clock = f"clock known to {time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),

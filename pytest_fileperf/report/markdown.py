@@ -29,20 +29,21 @@ from pytest_fileperf.report.text import Screen, Style, plain, plain_line, printa
 from pytest_fileperf.units import format_bytes, format_count
 
 STEP_LIMIT_BYTES = 1 << 20
-"""GitHub shows no longer summary of a step."""
+"""GitHub does not show a step's summary that is longer than this."""
 COMMENT_LIMIT_BYTES = 64_000
-"""GitHub takes 65,536 characters, which leaves room for text around the comment."""
+"""GitHub allows 65,536 characters. This leaves room for other text around the report."""
 _COMMENT_ROWS = 20
 _GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _MARKUP = re.compile(r"[\\`*_\[\]|~<>&$]|^[#+=-](?=\s)")
 _LINK = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=GH-)(?=\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-"""GitHub and GitLab find mentions, issues and addresses here in plain text, and a backslash does not prevent it."""
+"""Places in plain text where GitHub and GitLab see a mention, an issue or an address. A backslash does not prevent
+that."""
 _APART = "\N{ZERO WIDTH SPACE}"
 _NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
 
 
 def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTES) -> str:
-    """Returns Markdown for GitHub and GitLab. If it is longer than `limit_bytes` of UTF-8, it is cut, and says so."""
+    """Returns Markdown for GitHub and GitLab. A report longer than `limit_bytes` in UTF-8 is cut, and says so."""
     results = record.results
     urgent = story.pressing(results)
     calm = [result for result in results if not any(result is other for other in urgent)]
@@ -70,7 +71,8 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 def comment_report(record: SessionRecord) -> str:
     """Returns a comment for a pull request: a table of the changes, and the terminal's report folded.
 
-    All texts of the record are code: whoever posts them may have more rights than whoever made the record.
+    All of the record's texts are marked as code, so they do nothing. Whoever posts them may have more rights than
+    whoever made the record.
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)
@@ -96,7 +98,7 @@ def comment_report(record: SessionRecord) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns a table of cells that are already Markdown."""
+    """Returns the lines of a Markdown table. The cells are already Markdown."""
     heading, *lines = (f"| {' | '.join(cells)} |" for cells in (headings, *rows))
     return [heading, "|" + "---|" * len(headings), *lines]
 
@@ -181,7 +183,7 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 
 
 def _escaped(text: str) -> str:
-    """Returns the text on one line, without markup, even in a table."""
+    """Returns the text on one line, with all markup escaped, even for a table's cell."""
 
     def shown(found: re.Match[str]) -> str:
         if (char := found[0]) == "$":
@@ -203,7 +205,7 @@ def _marked(outcome: Outcome | Standing) -> str:
 
 
 def _block(text: str) -> list[str]:
-    """Returns the text in a code block that none of its lines can end."""
+    """Returns a code block of the text, as a single item. No line of the text can end the block."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     # One item, so that it is not cut in the middle.

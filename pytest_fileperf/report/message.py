@@ -34,16 +34,15 @@ LINES = 12
 
 
 def headline(message: str) -> str:
-    """Returns the first paragraph, which pytest's short summary shows, on one line."""
+    """Returns the message's first paragraph on one line, as pytest's short summary shows it."""
     return " ".join(message.partition("\n\n")[0].split())
 
 
 def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     """Raises the verdict's error, or returns if the test passes.
 
-    RegressionError comes before LimitExceededError, and this before NotMeasuredError. The last one is raised for NEW
-    with `strict` or `ci`. With `strict` it is also raised for INCONCLUSIVE, a missing part of the load and a saturated
-    generator.
+    RegressionError comes before LimitExceededError, and this before NotMeasuredError. With `strict` or `ci`, NEW raises
+    NotMeasuredError. With `strict`, so do INCONCLUSIVE, a missing part of the load and a saturated generator.
     """
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
@@ -64,7 +63,7 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
 
 
 def _named(head: str, result: Result) -> str:
-    """Adds `#2` or `#upload`, if the result is a further measurement of its test."""
+    """Puts `#2: ` or `#upload: ` before the text if the result is a further measurement, or a part, of its test."""
     return f"{result.test.further}: {head}" if result.test.further else head
 
 
@@ -118,9 +117,9 @@ def _wrapped(line: str) -> str:
 def raise_for_failed_requests(
     result: Result, max_error_rate: float, *, log: Sequence[str] = (), hint: str = ""
 ) -> None:
-    """Raises RequestsFailedError if no request succeeded, or a greater share failed than `max_error_rate`.
+    """Raises RequestsFailedError if no request succeeded, or if a greater share than `max_error_rate` failed.
 
-    The end of the server's `log` and the `hint` may say why.
+    The message ends with `hint` and the last lines of the server's `log`, which may say why.
     """
     requests, errors = result.measurement.requests, result.measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):
@@ -156,7 +155,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
 
 
 def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields the likely cause of closed connections, if about as many answers were errors of the app."""
+    """If about as many requests got errors of the app as closed connections, yields the likely cause."""
     counts = {failure.kind: failure.count for failure in failures}
     closed = counts.get("disconnected", 0)
     errors = sum(count for kind, count in counts.items() if re.match(r"status 5\d\d", kind))

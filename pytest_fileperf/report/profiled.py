@@ -17,7 +17,7 @@ from pytest_fileperf.units import format_change
 
 NAMED = 3
 _WORTH_SAYING = 0.1
-"""The share of the growth from which the text mentions unnamed functions."""
+"""The text mentions functions that it does not name if they make this share of the growth."""
 _PLACE = ("function", "file", "line")
 
 
@@ -85,7 +85,7 @@ def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], secon
 
 
 def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> dict[str, object]:
-    """Returns both profiles and all functions, in seconds of CPU per request. Functions that cost less are below 0."""
+    """Returns both profiles, and each function's growth in CPU seconds per request (below 0 if it costs less)."""
     times = ("growth_s", "share", "base_s", "now_s", "base_self_s", "now_self_s")
     return {
         "base": _profile_json(base),
@@ -121,7 +121,7 @@ def _unseen(*profiles: Profile) -> list[str]:
 
 
 def _placed(frame: Frame, room: int) -> str:
-    """Returns `name (file:line)` in at most `room` cells: a name and a path keep their ends."""
+    """Returns `name (file:line)` in at most `room` cells. Of a long name or path the end stays."""
     if frame.file == _RUNS_LOOP:
         return "the event loop itself"
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
@@ -133,7 +133,7 @@ def _placed(frame: Frame, room: int) -> str:
 
 
 def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
-    """Returns the function's place after the `lead`, then its caller, on the same line if there is room."""
+    """Returns `lead` with the function's place, then its caller, on the same line if there is room."""
     first = lead + _placed(each.frame, WIDTH - cells(lead))
     caller = each.caller if isinstance(each, FunctionGrowth) else None
     if caller is None:
@@ -151,7 +151,7 @@ def wrapped(sentence: str) -> str:
 
 
 _RUNS_LOOP = "asyncio/runners.py"
-"""Its functions are innermost while code without Python functions runs: uvloop's, or a parser's."""
+"""While code without Python functions runs (uvloop's, a parser's), functions of this file are the innermost ones."""
 
 
 # --- The time that requests lost by waiting
@@ -165,7 +165,7 @@ _WAITED_FOR = {
 
 
 def loss_text(loss: Loss) -> str:
-    """Returns how much of the loss is waiting; empty if nearly all of it is CPU time."""
+    """Returns how much of the time that requests lost is waiting; empty if nearly all of it is CPU time."""
     if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
     return wrapped(f"Requests take longer: {_of_total(loss.wait_s, loss)} are waiting, not CPU")
@@ -179,21 +179,21 @@ def others_text(loss: Loss) -> str:
 
 
 def _of_total(part_s: float, loss: Loss) -> str:
-    """Returns `4.9 of 5.1 ms`, or `900 µs of 1.2 ms`."""
+    """Returns `4.9 of the extra 5.1 ms`, or `900 µs of the extra 1.2 ms`."""
     total, part = time_text(loss.total_s), time_text(part_s)
     number, unit = part.split()
     return f"{number} of the extra {total}" if total.endswith(f" {unit}") else f"{part} of the extra {total}"
 
 
 def limit_waited_for(limit: Limit) -> str:
-    """Returns the server's limit if requests wait for it, such as the thread pool; else empty."""
+    """Returns the limit of the server if requests wait for it, such as the thread pool; else an empty text."""
     if limit.kind in _WAITED_FOR:
         return wrapped(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
     return wrapped(f"Waiting: {limit.evidence}") if limit.queues else ""
 
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
-    """Says how long code blocked the event loop, and which code; `holder` is its stack, if known."""
+    """Returns how long code blocked the event loop, and which code. `holder` is its stack, if known."""
     why = "code that waits" if stalls.waits else "code that computes"
     head = f"Requests waited for the event loop, blocked for {time_text(stalls.typical_s)} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""

@@ -13,7 +13,7 @@ from pytest_fileperf.report.text import cells, plain, quantity, shorten
 from pytest_fileperf.units import format_duration
 
 PLAIN_AFTER_S = 30.0
-"""A test that takes longer says in a log that it is alive."""
+"""If a test takes more seconds, a log gets a line that says that the test still runs."""
 _BAR_CELLS, _BAR_RANK = 12, 5
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
@@ -23,18 +23,18 @@ class ProgressLine:
     title: str
     run: RunProgress
     boot: int
-    """The number of the current start-up, from 1 on; `boots` is their planned number."""
+    """The number of the current start-up, from 1 on. `boots` is the planned number of start-ups."""
     boots: int
     elapsed_s: float
-    """Since the load began, over all start-ups."""
+    """Seconds since the measurement began, over all start-ups."""
     total_s: float | None
-    """Planned time of the whole load; None if it ends by a count."""
+    """Planned time of the whole load; None if the load ends after a number of requests."""
     requests: int
-    """Successful ones so far, over all start-ups."""
+    """Successful requests so far, over all start-ups."""
 
 
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
-    """Returns a terminal's line, without its least important parts if they do not fit `width`; or a log's line."""
+    """Returns a line for a log; with `width` for a terminal, without the least important parts that do not fit."""
     run, boot = line.run, f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(run.phase, run.phase) + boot)]
     if line.total_s:
@@ -64,10 +64,10 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
 
 class ProgressSink(Protocol):
     def update(self, line: ProgressLine) -> None:
-        """May be called at any rate."""
+        """Shows the progress. May be called at any rate."""
 
     def done(self) -> None:
-        """Ends the progress of a load, successful or not: others may write to the same place."""
+        """Ends showing a load's progress, whether it succeeded or not, because others may write to the same place."""
 
 
 class LiveProgress:
@@ -102,13 +102,13 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """Writes one line to a log for each test that takes long."""
+    """Writes a line to a log if a test takes long: at most one line for each test."""
 
     def __init__(self, write: Callable[[str], object], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._clock = clock
         self._due_s: float | None = None
-        """When the line is due; None before a test's load begins."""
+        """The time when the line is due; None before a test's load begins."""
 
     def update(self, line: ProgressLine) -> None:
         now_s = self._clock()

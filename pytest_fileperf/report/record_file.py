@@ -39,12 +39,12 @@ from pytest_fileperf.serve.databases import Queries
 
 SCHEMA = 4
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment", "failed")
-"""Fields of a record that the part for other programs has."""
+"""Fields of a record that the file has in its part for other programs. So they aren't repeated under `record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paired:
-    """The facts of a pair of start-ups that the recordings of both versions lack."""
+    """The facts about a pair of start-ups (one of each version) that neither version's recording has."""
 
     stabilised: tuple[str, ...] = ()
     base_boots_anew: bool = True
@@ -69,7 +69,7 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
 
 
 def read_record(path: Path) -> SessionRecord:
-    """Raises RecordError, with the file's name and the problem."""
+    """Reads a file from `--fileperf-json`. Raises RecordError, with the file's name and the problem."""
     try:
         document: object = json.loads(path.read_bytes())
     except OSError as error:
@@ -129,7 +129,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
-    """Leaves out pairs that `_pairs` can make again, because they would double the file."""
+    """Returns a result as JSON. Leaves out pairs that `_pairs` can make again: they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return {"result": encoder.encode(result, Result)}
@@ -144,7 +144,7 @@ def _whole(kept: Placed, decoder: Decoder) -> Result:
 
 
 def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
-    """Makes the pairs from the start-ups in both versions' recordings."""
+    """Returns the pairs, made from the start-ups in both versions' recordings. `paired` has the pairs' other facts."""
     sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
     return tuple(
         pairs_alike(
@@ -170,7 +170,7 @@ _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "cl
 
 
 def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
-    """Returns latencies in seconds by when their requests were due, in seconds since the warm-up."""
+    """Returns columns of latencies, by when requests were due. All times are in seconds, `due` since the warm-up."""
     return {
         "due": [due_ns / 1e9 for due_ns in leads.due_ns],
         "count": list(leads.counts),
@@ -180,7 +180,7 @@ def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 
 
 def samples_series(boot: Boot) -> dict[str, object]:
-    """Returns the samples of a start-up, which must have some."""
+    """Returns a start-up's samples as columns, with a value for each sample. There must be at least one sample."""
     samples = tuple(boot.samples)
     processes = [
         {"pid": pid, "worker": pid in boot.worker_pids, **columns}
@@ -202,7 +202,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
 
 
 def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]]) -> dict[int, dict[str, object]]:
-    """Returns each process's columns by its id; `seen` has the processes in each sample."""
+    """Returns each process's columns by its id: a value for each sample. `seen` has the processes in each sample."""
     found: dict[int, dict[str, object]] = {}
     for pid in dict.fromkeys(use.pid for uses in seen for use in uses):
         own = [next((use for use in uses if use.pid == pid), None) for uses in seen]
@@ -216,7 +216,7 @@ def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]])
 
 
 def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
-    """Returns the used cores since the sample before; None for the first sample, and next to an unknown CPU time."""
+    """Returns the cores used since the sample before. None for the first sample, and if a CPU time is unknown."""
     return [None] + [
         None
         if before_ns is None or after_ns is None or end_ns <= start_ns
@@ -229,7 +229,7 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
 
 
 def results_json(record: SessionRecord) -> str:
-    """Returns the file's text. Keys are sorted, but `record` comes last."""
+    """Returns the text of the file for `--fileperf-json`. Keys are sorted, but `record` comes last."""
     document = {
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said", "endpoints"),

@@ -27,7 +27,7 @@ def stabilised_text(recording: Recording) -> str:
 
 
 def unstabilised_text(recording: Recording) -> str:
-    """Returns the properties that could not be stabilised; empty if all or none of them could."""
+    """Returns the properties that differ between start-ups by chance. Empty if all, or none, could be stabilised."""
     names = _stabilised(recording)
     missing = [name for name in STABILISERS if name not in names]
     return f"start-ups stabilised in part, without: {', '.join(missing)}" if names and missing else ""
@@ -39,13 +39,13 @@ def _stabilised(recording: Recording) -> list[str]:
 
 
 def engine_text(recording: Recording) -> str:
-    """Returns why another engine than `replay`, the fastest one, sent the requests."""
+    """Returns why another engine than `replay`, the fastest one, sent the requests; empty if `replay` did."""
     is_usual = recording.engine == "replay" or not recording.why_engine
     return "" if is_usual else f"engine {recording.engine}: {plain(recording.why_engine)}"
 
 
 def event_texts(run: Measurement) -> list[str]:
-    """Returns the rate of a stream's events, the times to the first ones, and the gaps; nothing without events."""
+    """Returns the rate of a stream's events, the time to its first event, and the gaps. Empty without events."""
     events = run.events
     if not events.count:
         return []
@@ -57,14 +57,14 @@ def event_texts(run: Measurement) -> list[str]:
 
 
 def query_texts(run: Measurement) -> list[str]:
-    """Returns the queries per request; nothing if nobody counted them."""
+    """Returns the queries per request as a text; empty if nobody counted them."""
     return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 
 def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]:
     """Yields each metric's change since the last release, if there is a history.
 
-    With `only_losses`, leaves out changes whose interval includes no change, or a gain.
+    With `only_losses`, yields only changes whose whole interval is worse.
     """
     verdict = result.verdict
     old = verdict.against if verdict.against and not verdict.code_notes else "the last baseline"
@@ -145,14 +145,14 @@ def restart_texts(result: Result) -> Iterator[str]:
 
 
 def _sides(result: Result) -> list[tuple[Recording, str]]:
-    """Returns each version's recording and name; the name is empty if there is only one version."""
+    """Returns each version's recording and name, the old one first. A single version has an empty name."""
     if result.base is None:
         return [(result.recording, "")]
     return [(result.base, "the old code"), (result.recording, "the new code")]
 
 
 def drift_text(result: Result) -> str:
-    """Returns how figures moved from start-up to start-up, if they moved more than by chance; else empty."""
+    """Returns how a rate or latency moved from start-up to start-up, if it moved more than by chance; else empty."""
     if result.test.own or result.capacity is not None:
         return ""
     recording, now = result.recording, trend_of(result.recording)
@@ -255,7 +255,7 @@ def left_text(result: Result) -> str:
 def background_text(result: Result) -> str:
     """Returns the CPU time of each version's server while the other version was loaded.
 
-    Empty if `left_text` says why: a server was still at work.
+    Empty if a server was still at work after its load, because `left_text` says that.
     """
     return "" if left_text(result) else str(result.background or "")
 
@@ -268,11 +268,11 @@ def one_core_text(result: Result) -> str:
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
-"""Resources that a server may gather: the field of `Growth`, and its name."""
+"""Resources that a server may use more and more of: the field of `Growth`, and the resource's name."""
 
 
 def growth_texts(result: Result) -> tuple[str, ...]:
-    """Returns whether the server ran out of open files, and which resources it gathered with each request."""
+    """Returns texts: that the server ran out of open files, and which resources it used more of with each request."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
@@ -282,7 +282,7 @@ def growth_texts(result: Result) -> tuple[str, ...]:
 
 
 def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) -> str:
-    """Returns how a resource grew, first in the version in which the growth lasts; empty if it lasts in none."""
+    """Returns how a resource grew in both versions, first where it lasts. Empty if it lasts in neither version."""
     by_now, by_base = (None if own is None else getattr(own, name) for own in (now, base))
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:
@@ -307,7 +307,7 @@ def busy_text(result: Result) -> str:
 
 
 def iterations_text(result: Result) -> str:
-    """Explains requests/s if an iteration makes several HTTP requests, as in a journey; else empty."""
+    """If an iteration makes several HTTP requests, as in a journey, returns both rates; else an empty text."""
     run = result.measurement
     if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
         return ""

@@ -32,10 +32,10 @@ STYLES: Mapping[str, Style] = {
     Standing.UNGATED: Style.NONE,
     Outcome.WATCHED: Style.NONE,
 }
-"""Outcomes of gates share words and styles with standings."""
+"""The style of each standing. Gates' outcomes have the same words, so they also find theirs here."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
-"""The outcome, or a hint at the end, already says these reasons."""
+"""Short reports omit these reasons, because the outcome, or a hint at the end, already says them."""
 _ALWAYS_TOLD = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
 _OF_FIGURES = (
     NoteKind.NEVER_CONFIRMED,
@@ -66,7 +66,7 @@ def is_pressing(result: Result) -> bool:
 
 
 def pressing(results: Iterable[Result]) -> list[Result]:
-    """Returns failures, then undecided tests, then new ones."""
+    """Returns the results that somebody must look at: failed ones, then undecided, then accepted and new ones."""
     found = filter(is_pressing, results)
     return sorted(found, key=lambda result: (not result.standing.fails, not result.standing.is_undecided))
 
@@ -77,7 +77,7 @@ def is_notable(limit: Limit) -> bool:
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """Whether the limit is notable, for a whole load whose figures are the server's own."""
+    """Whether a whole load has the server's own figures, but something other than the server's CPU limited it."""
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)
@@ -95,7 +95,7 @@ def compared(result: Result) -> tuple[MetricComparison, ...]:
 
 
 def is_world_to_blame(verdict: Verdict) -> bool:
-    """Whether the environment got slower, and no gate's reason says so."""
+    """Whether the environment got slower, and no gate's reason already says so."""
     is_slower = wording.world_outcome(verdict) is Outcome.REGRESSED
     return is_slower and not any(map(wording.is_by_environment, verdict.comparisons))
 
@@ -110,7 +110,7 @@ def is_world_notable(verdict: Verdict) -> bool:
 
 
 def untold_code(verdict: Verdict) -> tuple[Note, ...]:
-    """Returns the notes about a baseline's code; none if a gate's reason says why this code was not measured."""
+    """Returns the notes about a baseline's code; empty if a gate's reason says why that code was not measured."""
     told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
     return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
@@ -119,7 +119,7 @@ def untold_code(verdict: Verdict) -> tuple[Note, ...]:
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
-"""The reason of some gates: their outcome, a text that begins with their metrics, and these metrics."""
+"""The outcome of gates with one reason, a text of their metrics and the reason, and these metrics."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
@@ -160,7 +160,7 @@ def _unfit_reason(result: Result) -> str:
 
 
 def brief_reasons(result: Result) -> list[Why]:
-    """Returns why gates are not PASS. A comparison with another version also says if the code is the same."""
+    """Returns the reasons of gates that are not PASS. Against another version, also says that the code is the same."""
     if result.verdict.against and not result.verdict.code_notes:
         return list(reasons(result, but=_UNSAID[:1]))
     return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
@@ -188,7 +188,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
 
 
 def pressing_texts(result: Result) -> Sequence[str]:
-    """Returns why somebody must look at the result: losses and failures, undecided metrics, or why it is new."""
+    """Returns why somebody must look at a result: losses and failures, undecided metrics, or why it is new."""
     if result.standing.is_undecided:
         return undecided_texts(result)
     if result.standing is Standing.NEW:
@@ -201,7 +201,7 @@ def pressing_texts(result: Result) -> Sequence[str]:
 
 
 def telling(result: Result) -> list[str]:
-    """Returns everything to know about a result besides its figures, the most important first."""
+    """Returns everything to know about a result besides its figures. The most important text is first."""
     world = wording.world_text(result.verdict)
     said = [f"environment: {world}"] if world else []
     said += map(wording.noise_text, result.noise)
@@ -218,7 +218,7 @@ def telling(result: Result) -> list[str]:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and stabilised properties. They are often the same for a whole session."""
+    """Returns server, load, and the properties that are alike in all start-ups. They are often a session's own."""
     verdict = result.verdict
     # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
@@ -241,7 +241,7 @@ def findings(result: Result) -> tuple[str, ...]:
 
 
 def notes(result: Result) -> tuple[str, ...]:
-    """Returns all notes on how the figures came to be, as sentences without a full stop."""
+    """Returns all notes on how the figures were made, as sentences without a full stop."""
     recording = result.recording
     shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
     told = (
@@ -274,7 +274,7 @@ def notes(result: Result) -> tuple[str, ...]:
 
 
 def brief_notes(result: Result) -> list[str]:
-    """Returns the notes that nobody must miss."""
+    """Returns the notes that even a short report shows."""
     code = untold_code(result.verdict)
     # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
@@ -299,7 +299,7 @@ def brief_notes(result: Result) -> list[str]:
 
 
 def _not_stored_text(result: Result) -> str:
-    """Returns why the result did not become a baseline although the user asked for it, unless a reason says so."""
+    """Returns why a result did not become a baseline although it should. Empty if a gate's reason says so."""
     said = any(item.reason and item.reason.kind in wording.NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
@@ -325,7 +325,7 @@ def why_failed(result: Result) -> list[str]:
 
 
 def next_step(result: Result) -> str:
-    """Returns what to do about code that is slower than its baseline; empty for any other result."""
+    """Returns what to do if the code is slower than its baseline; else an empty text."""
     verdict = result.verdict
     worse = (item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
     is_worse = not all(map(wording.is_by_environment, worse))
@@ -334,7 +334,7 @@ def next_step(result: Result) -> str:
 
 
 def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
-    """Returns each reason in words, below one another, after the names of its gates or limits."""
+    """Returns a line for each reason in words, after the names of all gates or limits that have it."""
     names: dict[str, list[str]] = {}
     for name, reason in found:
         names.setdefault(wording.sentence(reason), []).append(name)
@@ -344,7 +344,7 @@ def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
 def first_failures(failures: Sequence[Failure], *, in_full: bool = False) -> tuple[list[tuple[Failure, str]], str]:
     """Returns the three most frequent kinds of failed requests, and a text that counts the other kinds, or is empty.
 
-    Each kind has its first example, shortened; the example is empty if it repeats the kind. With `in_full`, all kinds
+    Each kind has its first example, shortened. The example is empty if it repeats the kind. With `in_full`, all kinds
     and whole examples are returned.
     """
     most, cells = (len(failures), sys.maxsize) if in_full else (3, 160)
@@ -379,7 +379,7 @@ def of_session(results: Sequence[Result]) -> Iterator[str]:
 
 
 def by_figures_only(results: Iterable[Result]) -> list[str]:
-    """Returns why only stored figures were compared, with the tests: such a gate is weaker than the user wanted."""
+    """Returns why tests were compared with stored figures only, because such a gate is weaker than the user wanted."""
     tests: dict[str, list[str]] = {}
     for result in results:
         code = untold_code(result.verdict)
@@ -391,18 +391,18 @@ def by_figures_only(results: Iterable[Result]) -> list[str]:
 
 
 def _first_of(titles: Sequence[str]) -> str:
-    """Returns `test_upload (and in 2 other tests)`."""
+    """Returns the first title and the number of others: `test_upload (and in 2 other tests)`."""
     return titles[0] + (f" (and in {format_count(len(titles) - 1, 'other test')})" if titles[1:] else "")
 
 
 # --- A ranked group: how much its order says
 
 OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
-"""Limits that are not the server's own."""
+"""Kinds of limits outside the server."""
 
 
 def rank_notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns whether the order says little, and the limits if the table does not have them."""
+    """Returns notes on how little the order says, and on limits except `said`, unless `in_table` shows limits."""
     if group.metric == "p50":
         return ["ranked by p50, because all reached the rate that was asked for"]
     found = []
@@ -441,7 +441,7 @@ def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
 
 
 def outcome_sentence(record: SessionRecord) -> str:
-    """Returns the number of tests with each outcome: `1 test got worse, 2 passed.`."""
+    """Returns how many tests have each outcome: `1 test got worse, 2 passed.`."""
     found = Counter(result.standing for result in record.results)
     noun = "measurement" if any(result.test.further for result in record.results) else "test"
     order = sorted(found, key=list(wording.DONE).index)
@@ -459,7 +459,7 @@ def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
 
 
 def hints(results: Sequence[Result]) -> list[str]:
-    """Returns how many baselines were stored, how many were not and why, and how to store missing ones."""
+    """Returns texts: how many baselines were stored, how many were not and why, and how to store missing ones."""
     written = sum(result.baseline_written for result in results)
     # Parts and steps are stored with their whole load.
     unfit = {result.test.nodeid for result in results if result.unfit and not result.test.own}
@@ -478,7 +478,7 @@ def hints(results: Sequence[Result]) -> list[str]:
 
 
 def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
-    """Returns how many endpoints of each app have a load test, and up to `most` without one, sorted by path."""
+    """Returns a text per app: how many endpoints have a load test, and up to `most` without, sorted by path."""
     texts = []
     for app, found in record.endpoints.items():
         left = sorted((name for name in found if not found[name]), key=lambda name: name.partition(" ")[::-1])
@@ -490,7 +490,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements cannot become a baseline, or did not, and why."""
+    """Returns how many measurements did not become a baseline, or cannot, and why. Empty if there is none."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
     found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)

@@ -25,12 +25,12 @@ _GAP = "  "
 class Column:
     heading: str = ""
     texts: tuple[str, ...]
-    """One for each row, like `styles`, which may be empty."""
+    """A text for each row. `styles` has a style for each row, or is empty."""
     styles: tuple[Style, ...] = ()
     right: bool = False
-    """Aligned to the right, as for numbers."""
+    """Whether the texts are aligned to the right, as for numbers."""
     least_name_cells: int = 0
-    """The column is left out if names would keep fewer cells, and the longest name needs more. 0 is always shown."""
+    """The column is left out if names would then be cut to fewer cells than this. With 0 it is always shown."""
 
     @property
     def width(self) -> int:
@@ -55,9 +55,9 @@ def table_lines(table: Table, screen: Screen) -> list[str]:
 
 
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
-    """Returns the names, and the most important of the `columns` after them that fit into `width`.
+    """Returns the names, and after them the `columns` that fit into `width`, in their order.
 
-    Columns `before` the names are always shown.
+    The least important columns are left out, by `least_name_cells`. The columns `before` the names are always shown.
     """
     room = width - sum(column.width + len(_GAP) for column in before)
     shown = set()
@@ -78,7 +78,7 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns each test's title, its name if other tests share the title, or its node id if they share both."""
+    """Returns a name for each test: its title. If tests share the title, its name; if they share both, its node id."""
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}
     for test in tests:
@@ -118,7 +118,7 @@ def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Co
 # --- The grid that two parameters of a group make
 
 Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
-"""The names of the row and column parameters, and an index into the group's results by both values."""
+"""The names of the row and column parameters. Then, by both values, a test's index in the group's results."""
 
 
 def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -132,7 +132,7 @@ def _turned(grid: Grid) -> Grid:
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
-    """Returns the grid of the first two parameters that tell all results apart with few holes, or None.
+    """Returns the grid of the first two parameters whose values fit each result once and fill most cells; else None.
 
     The parameter with more values makes the rows.
     """
@@ -161,7 +161,7 @@ _READABLE_NAME_CELLS = 24
 def group_lines(
     group: RankedGroup, under: Callable[[Result, Screen], Sequence[str]], screen: Screen, *, said: LimitKind | None
 ) -> list[str]:
-    """Returns the table of a group, its grid and its notes.
+    """Returns a ranked group as lines: its table, its grid and its notes.
 
     `under` makes the lines below a row. `said` is the limit of all tests, which the report names elsewhere, or None.
     """
@@ -238,7 +238,7 @@ def share(ratio: float) -> str:
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
-    """Returns the grid, with the best cells marked; rows and columns change places if only that fits, else no lines."""
+    """Returns the grid with the best cells marked. Swaps rows and columns if only that fits. Empty if nothing fits."""
     metric, places = METRICS[group.metric], {place.member: place for place in group.places}
     no_place = Place(member=-1, rank=None)
     for each in (grid, _turned(grid)):

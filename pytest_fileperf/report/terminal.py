@@ -51,9 +51,9 @@ def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -
 def report_lines(
     record: SessionRecord, screen: Screen, *, verbosity: int = 0, told: Collection[str] = ()
 ) -> tuple[list[str], bool]:
-    """Returns the lines of the report, and whether each of them is a test's row.
+    """Returns the report's lines, and whether all of these lines are tests' rows.
 
-    `verbosity` is pytest's; from 1 on the report is in full. `told` has the node ids of tests whose failure pytest has
+    `verbosity` is pytest's. From 1 on, the report is in full. `told` has the node ids of tests whose failure pytest has
     already printed: the short report does not repeat it.
     """
     only_rows = False
@@ -68,7 +68,7 @@ def report_lines(
 
 
 def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, quiet: bool) -> tuple[list[str], bool]:
-    """Returns the short report, and whether each line is a test's row. With `quiet` only failed tests have a row."""
+    """Returns the short report, and whether all lines are tests' rows. With `quiet` only failed tests have a row."""
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
@@ -133,7 +133,7 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
 
 
 def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) -> list[str]:
-    """Returns the lines below a row; `why` is None if pytest has printed the failure, which has the reasons."""
+    """Returns the lines below a test's row. `why` has the reasons, or is None if pytest has printed the failure."""
     gates, run = _notable_gates(result), result.measurement
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
     if story.is_world_notable(result.verdict):
@@ -170,7 +170,7 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 
 
 def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
-    """Returns the tables with their notes and the summary line. Facts that all results share come once."""
+    """Returns the lines of the full report: tables, notes and the summary. Facts that all results share come once."""
     results, groups = record.results, record.groups
     several = len(results) > 1
     common = story.shared(results, story.setting)
@@ -280,7 +280,7 @@ def _limit_lines(result: Result, screen: Screen) -> list[str]:
 
 
 def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -> list[str]:
-    """Returns kinds of failed requests, each with its first example; without `all_kinds` the most frequent ones."""
+    """Returns kinds of failed requests, each with its first example. Without `all_kinds`, only the most frequent."""
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
         return screen.prose(wording.NO_REQUEST, lead=[("FAILED", Style.BAD)], indent=INDENT)
@@ -295,7 +295,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Returns reasons as lines. Each begins with the outcome, unless gates in the lines `above` have shown it."""
+    """Returns reasons as lines. Each begins with its outcome, unless the lines above show it for the gates `above`."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
@@ -326,7 +326,7 @@ def stale_lines(
 ) -> list[str]:
     """Returns a heading, and a line for each stale baseline: its key, and why it is stale.
 
-    `entries` counts stored figures, of which a baseline has some for each kind of machine.
+    `entries` is the number of stored figures. A baseline has some for each kind of machine.
     """
     counted = format_count(entries, "stale baseline")
     if removed:

@@ -20,7 +20,7 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
 INDENT = 2
-"""Cells before a line that belongs to the row above."""
+"""How many cells a line is indented if it belongs to the row above."""
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
 _BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
@@ -53,7 +53,7 @@ def plain_line(line: str) -> str:
 
 
 def printable_char(char: str) -> str:
-    """Returns a mark for a control character, and nothing for one that changes the text's direction."""
+    """Returns the character; for a control character a mark, and nothing if it changes the text's direction."""
     category = unicodedata.category(char)
     if category in ("Cc", "Cs"):
         return "\N{REPLACEMENT CHARACTER}"
@@ -70,7 +70,7 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def shorten(text: str, width: int, *, tail: float = 0.5) -> str:
-    """Returns the text in at most `width` cells, with `…` at the cut; `tail` is the share for its end."""
+    """Returns the text in at most `width` cells, with `…` at the cut. `tail` is the share that the text's end gets."""
     if cells(text) <= width:
         return text
     if width < 1:
@@ -93,7 +93,7 @@ def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
 
 
 def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE, colour: bool = False) -> str:
-    """Returns the text in exactly `width` cells: shortened, or with spaces after it, or before it if `right`."""
+    """Returns the text in exactly `width` cells: shortened, or with spaces after it. `right` puts them before it."""
     text = shorten(text, width)
     space = " " * (width - cells(text))
     painted = paint(text, style, colour=colour)
@@ -101,7 +101,7 @@ def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE
 
 
 def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
-    """Breaks pieces longer than a line between words, and words longer than a line inside."""
+    """Yields pieces that fit into `room` cells. Breaks longer pieces between words, and longer words inside."""
     for text, style in pieces:
         line = ""
         for word in _BETWEEN_WORDS.split(text) if cells(text) > room else [text]:
@@ -141,7 +141,7 @@ class Screen:
     def flow(
         self, pieces: Iterable[tuple[str, Style]], *, indent: int = 0, hanging: int = 2, gap: int = 2
     ) -> list[str]:
-        """Returns the pieces, `gap` spaces apart, in lines that fit.
+        """Returns lines of the pieces, which are `gap` spaces apart.
 
         Lines after the first are indented by `hanging` more. A piece stays whole if it fits into a line.
         """
@@ -173,7 +173,7 @@ def time_text(seconds: float) -> str:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Returns the value in a suitable unit, without `/s`, which a column's heading says."""
+    """Returns the value in a suitable unit, without `/s`, which a column's heading has."""
     match unit:
         case Unit.PER_SECOND:
             return format_rate(value)
@@ -202,7 +202,7 @@ def queries_text(value: float) -> str:
 
 
 def exact(value: float, unit: Unit) -> str:
-    """Returns nine digits in the SI unit, for values that would look equal when rounded."""
+    """Returns nine digits in the SI unit, for values that look equal if rounded."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: "", Unit.COUNT: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"
 
@@ -210,12 +210,12 @@ def exact(value: float, unit: Unit) -> str:
 # --- Terminals whose encoding lacks some of our characters: similar ones take their place, or `?`
 
 _ALIKE = str.maketrans("\N{MINUS SIGN}\N{EN DASH}—━─│┃×±…→·•µ█▇▆▅▄▃▂▁≥≤", "-----||x~.>..u########><")
-"""One character for one, so columns keep their width."""
+"""Similar characters for encodings that lack ours, one for each, so that columns keep their width."""
 _NAME = "fileperf-alike"
 
 
 def show_what_it_can(stream: object) -> None:
-    """Makes a stream write similar characters, or `?`, if its encoding lacks some; not if it handles them itself."""
+    """If the stream's encoding lacks characters, makes it write similar ones, or `?`. Its own way, if any, stays."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
         codecs.register_error(_NAME, _alike)
         stream.reconfigure(errors=_NAME)

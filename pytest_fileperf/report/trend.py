@@ -26,13 +26,13 @@ LEAST_SCALE = 0.03
 """Charts span at least this much on both sides of their middle, so that noise looks flat."""
 _ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)
 _SOON = 20
-"""Texts name the smallest of the asked changes that would show within this many runs."""
+"""Texts name the smallest change in `_ASKED` that would show within this many runs."""
 
 
 def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = None, said: Sequence[str] = ()) -> str:
     """Returns a report of at most twelve lines, followed by the lines `said`.
 
-    `since` names the beginning of the total changes for the heading; None means the first baseline.
+    The heading says that the total changes count from `since`. None means from the first baseline.
     """
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
@@ -71,7 +71,7 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = N
 
 
 def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
-    """Returns JSON values: changes are shares, intervals are 90 %."""
+    """Returns a JSON object for each trend. Changes are shares, and intervals have 90 % confidence."""
     return [_values(trend) for trend in trends]
 
 
@@ -100,13 +100,13 @@ def _values(trend: Trend) -> dict[str, object]:
 
 
 def newest_first(trends: Sequence[Trend]) -> list[Trend]:
-    """Returns the trends by the time of their last steps; trends without a step come last."""
+    """Returns the trends by their last step (lasting change), the newest first. Trends without a step come last."""
     changed = sorted((own for own in trends if own.steps), key=lambda own: own.series.runs[own.steps[-1].at].time)
     return [*reversed(changed), *(own for own in trends if not own.steps)]
 
 
 def titles(trends: Sequence[Trend]) -> dict[str, str]:
-    """Returns the names of tests, with their module if two names are equal."""
+    """Returns each test's name by its node id. If two names are equal, they have their modules."""
     short = {trend.series.nodeid: trend.series.nodeid.rpartition("::")[2] for trend in trends}
     counts = Counter(short.values())
     return {nodeid: nodeid if counts[name] > 1 else name for nodeid, name in short.items()}
@@ -143,7 +143,7 @@ def _quiet_text(trend: Trend) -> str:
 
 
 def shares(change: float, error: float) -> tuple[float, float, float]:
-    """Returns a change and its 90 % interval, as shares of a log ratio and its standard error."""
+    """Returns a change and both ends of its 90 % interval, as shares. `change` and `error` are in logarithms."""
     return as_share(change), as_share(change - SURE * error), as_share(change + SURE * error)
 
 
@@ -154,7 +154,7 @@ def change_text(change: float, error: float) -> str:
 
 
 def _means(trend: Trend) -> list[float]:
-    """Returns at most 20 means of neighbouring runs."""
+    """Returns the means of neighbouring runs' log ratios, at most 20."""
     series, count = trend.series, min(_CELLS, len(trend.series.ratios) - trend.begun)
     edges = [trend.begun + round((len(series.ratios) - trend.begun) * at / count) for at in range(count + 1)]
     weights = [1 / (error**2 + series.session_sd**2) for error in series.errors]

@@ -38,7 +38,7 @@ def noise_text(floor: NoiseFloor) -> str:
 
 
 def would_show(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns a sentence on the smallest change that would have shown; empty if no comparison knows it."""
+    """Returns a sentence on the smallest change that would have shown; empty if no comparison knows that change."""
     shares = {item.metric: format_share(item.detectable) for item in comparisons if item.detectable is not None}
     if len(set(shares.values())) == 1:
         return f"A change of {next(iter(shares.values()))} or more would have shown"
@@ -66,7 +66,7 @@ def limiting_text(result: Result) -> str:
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
-    """Returns what limited some measurements; `which` counts them, as in `2 of 3`."""
+    """Returns what limited measurements: all, or as many as the text `which` says (`2 of 3`)."""
     return f"the limit is unclear for {which}" if kind is LimitKind.UNCLEAR else f"{which} limited by {kind}"
 
 
@@ -91,7 +91,7 @@ DONE = {
     Standing.PASS: "passed",
     Standing.UNGATED: "passed without a gate",
 }
-"""The end of a sentence on tests with this outcome."""
+"""By outcome, how a sentence about tests ends."""
 
 
 def other_kinds(failures: Sequence[Failure]) -> str:
@@ -100,7 +100,7 @@ def other_kinds(failures: Sequence[Failure]) -> str:
 
 NO_REQUEST = "no request was made"
 COUNTING = "queries were counted, which costs a small endpoint with one query about 1 % of its CPU time"
-"""`examples/databases` has the figures, measured with SQLAlchemy on SQLite in memory."""
+"""The figure is from `examples/databases`, measured with SQLAlchemy on SQLite in memory."""
 
 # --- Reasons of outcomes and limits: what happened, and what to do about it
 
@@ -244,7 +244,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
 
 
 def sentence(reason: Reason | None, *, seen: str = "") -> str:
-    """Returns the reason in sentences, with the remedy last and no last full stop.
+    """Returns the reason in sentences. The remedy comes last, and there is no last full stop.
 
     `seen` is a further sentence, which goes before the remedy.
     """
@@ -346,7 +346,7 @@ NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def base_name(verdict: Verdict) -> str:
-    """Returns the heading of the old figures, which were measured with the new ones, or come from a baseline."""
+    """Returns the old figures' heading: `old` if they were measured with the new ones, else `baseline`."""
     return "old" if verdict.against or verdict.pairs else "baseline"
 
 
@@ -356,14 +356,14 @@ def is_same_code(comparison: MetricComparison) -> bool:
 
 
 def both_sides(comparison: MetricComparison) -> tuple[str, str]:
-    """Returns the old and the new figure, such as `2,190/s` and `2,050/s`; an unknown one is empty."""
+    """Returns the old and the new figure, such as `2,190/s` and `2,050/s`. An unknown figure is an empty text."""
     unit = METRICS[comparison.metric].unit
     base, now = ("" if side is None else quantity(side, unit) for side in (comparison.base, comparison.now))
     return base, now
 
 
 def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`, or the known figure.
+    """Returns `2,190/s → 2,050/s`; if only one figure is known, that figure.
 
     For the same code it is only the new figure, because the environment causes the difference.
     """
@@ -377,9 +377,10 @@ def change_text(comparison: MetricComparison) -> str:
 
 
 def typical_text(comparison: MetricComparison) -> str:
-    """Returns a sentence on the change without stalls, if the figures show another change; else empty.
+    """Returns a sentence on the change without stalls, if it differs from the figures' change; else empty.
 
-    Also empty if the change without stalls is clearly better, but the figures are not: then stalls got worse.
+    In a stall, many requests wait at once. Also empty if only stalls got worse, and the change without stalls is
+    clearly better.
     """
     metric = METRICS[comparison.metric]
     if comparison.typical is None or comparison.change is None or comparison.outcome is Outcome.WATCHED:
@@ -401,12 +402,12 @@ def interval_text(comparison: MetricComparison) -> str:
 
 
 def change_and_interval(comparison: MetricComparison) -> str:
-    """Returns `−6.4 % [−8.1, −4.7]`; without an unknown interval."""
+    """Returns `−6.4 % [−8.1, −4.7]`, or only the change if the interval is unknown."""
     return f"{change_text(comparison)} {interval_text(comparison)}".rstrip()
 
 
 def tolerance_text(comparison: MetricComparison) -> str:
-    """Returns `5 %`, or `2.00 ms (20 %)` if the tolerance comes from a floor; empty for watched metrics."""
+    """Returns `5 %`, or `2.00 ms (20 %)` if the tolerance is an absolute one (a floor). Empty for watched metrics."""
     if comparison.outcome is Outcome.WATCHED:
         return ""
     share, unit = format_share(comparison.tolerance), METRICS[comparison.metric].unit
@@ -497,7 +498,7 @@ def _meaning(comparison: MetricComparison) -> str:
 
 
 def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
-    """Returns everything that changed since the baseline, if it may explain how the baseline's own code runs now."""
+    """Returns the environment's changes since the baseline, if they may explain how the baseline's code runs now."""
     reason = comparison.reason
     if reason is None or reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
         return ()
@@ -507,7 +508,7 @@ def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""Phases of pytest in other words: a load test has its own `setup`, which prepares the server."""
+"""By phase of pytest, other words for it: a load test has its own `setup`, which prepares the server."""
 
 
 def failed_count(record: SessionRecord) -> str:
@@ -522,7 +523,7 @@ def where_failed(test: FailedTest) -> str:
 
 
 def first_line(test: FailedTest) -> str:
-    """Returns the message's first line. If that is a place in the code, the error follows it."""
+    """Returns the message's first line. If that line is a place in the code, the error's line is added."""
     lines = test.message.strip().splitlines()
     if not lines:
         return ""

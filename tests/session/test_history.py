@@ -97,5 +97,7 @@ def test_a_line_stays_if_the_changes_since_the_newest_tag_cannot_be_told(
     with Source(tmp_path, Path(".fileperf")) as source:
         results, said = history.added([seen], tmp_path / "history.jsonl", source)
     assert results == [seen]
-    assert said.endswith("history.jsonl. How much tests changed since the newest Git tag is unknown: the repository is damaged")
+    assert said.endswith(
+        "history.jsonl. How much tests changed since the newest Git tag is unknown: the repository is damaged"
+    )
     assert len(read([tmp_path / "history.jsonl"])[0]) == 1

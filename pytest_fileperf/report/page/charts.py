@@ -41,7 +41,7 @@ LEAST_REQUESTS = 20
 """With fewer requests there is no distribution to draw."""
 _LEAST_ROUNDS = 3
 _SURE = 3
-"""The least number of slower requests that a percentile needs, as in a metric's `least_requests`."""
+"""A percentile is drawn as certain if at least this many requests were slower, as `least_requests` also wants."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
@@ -138,7 +138,7 @@ def _events(recording: Recording) -> Chart | None:
 
 
 def _by_percentile(title: str, says: str, curves: Sequence[tuple[str, Histogram, str]], latency: Histogram) -> Chart:
-    """Returns curves over 1 / (1 - share), as HdrHistogram plots them; `latency` sets the axes."""
+    """Returns a chart of times by percentile, spaced as HdrHistogram plots them. `latency` sets the axes."""
     count = latency.count
     ticks = [(1 / (1 - at / 100), f"p{at:g}") for at in _PERCENTILES if count * (1 - at / 100) >= 1]
     lines = [Line(name=name, points=_curve(times), colour=colour, steps=True) for name, times, colour in curves]
@@ -200,7 +200,7 @@ def _averaged(leads: LeadTimes) -> LeadTimes:
 # --- over time: rounds of the new code, and of the old code if both were measured alternately
 
 _Shown: TypeAlias = Sequence[tuple[float, float, Round]]
-"""Rounds, each after its beginning and end in seconds."""
+"""Rounds, each with its begin and its end in seconds: (begin, end, round)."""
 
 
 def _rates(result: Result, timeline: Timeline) -> Chart | None:
@@ -245,7 +245,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
 def _over_time(
     title: str, says: str, lines: Sequence[Line], result: Result, metrics: Sequence[str], timeline: Timeline
 ) -> Chart:
-    """Returns a chart that also has the baseline and the limit of each of the metrics."""
+    """Returns a chart over time of `lines`, and of the baseline and limit of each metric in `metrics`."""
     stored = [
         level(f"baseline {item.metric}", item.base, timeline.x, QUIET)
         for item in result.verdict.comparisons
@@ -286,9 +286,9 @@ def _marks(
 
 
 def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
-    """Returns a start-up's neighbouring rounds as one, if there are too many rounds, or too few requests for p99.
+    """Returns the rounds to draw. Neighbours in a start-up are one if there are too many, or too few requests for p99.
 
-    A drain that is shorter than a round is left out, because its few requests make no rate.
+    The wait for the last answers (drain) is omitted if shorter than a round: its few requests make no rate.
     """
     measured = recording.measured()
     shortest_ns = min((round_.duration_ns for round_ in measured), default=0)
@@ -316,7 +316,7 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a mark for each start-up of both codes, or for several if a percentile needs their requests together."""
+    """Returns a chart with the change in each pair of start-ups, or in several if a percentile needs more requests."""
     points, bars, together, before = [], [], "", 0
     for own, unit in units_of(metric, pairs):
         if unit is not None:

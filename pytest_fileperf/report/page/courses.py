@@ -36,7 +36,7 @@ class Timeline:
     origin_ns: int
     x: Axis
     bands: Sequence[tuple[float, float]]
-    """Shaded parts: consecutive rounds of a start-up."""
+    """Begin and end of each shaded part: consecutive rounds of a start-up."""
     notes: Sequence[tuple[float, str]]
 
     def seconds(self, at_ns: float) -> float:
@@ -48,7 +48,7 @@ class Timeline:
 
 
 def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline:
-    """Returns the axis for a recording that has rounds, and for the old version's if both were measured alternately."""
+    """Returns the time axis for a recording that has rounds, and for `base` if both were measured alternately."""
     sides = (recording,) if base is None else (recording, base)
     seen = [sample.at_ns for side in sides for boot in side.boots for sample in boot.samples]
     seen += (at_ns for side in sides for round_ in side.counted() for at_ns in (round_.started_ns, round_.ended_ns))
@@ -67,7 +67,7 @@ def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline
 
 
 _Use: TypeAlias = tuple[Sequence[float | None], float, float | None]
-"""CPU seconds per second of each worker, of the server's other processes, and of the busiest generator."""
+"""The used cores: of each worker, of the server's other processes together, and of the busiest generator."""
 _Course: TypeAlias = list[tuple[float, float | None]]
 
 
@@ -132,7 +132,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
-    """Returns the use between some of a start-up's samples. CPU time adds up, so samples between may be left out."""
+    """Returns (middle, use) of each time between two samples. Leaves out samples if there are more than `most`."""
     found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
         if (length_ns := after.at_ns - before.at_ns) > 0:
@@ -186,7 +186,7 @@ def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sampl
 
 
 def _interrupted(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
-    """Joins the courses of all start-ups, with an interruption between start-ups."""
+    """Joins the curves of all start-ups. Between start-ups, None interrupts the curve."""
     joined: _Course = []
     for course in courses:
         if joined and course:

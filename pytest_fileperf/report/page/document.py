@@ -39,7 +39,7 @@ from pytest_fileperf.units import format_count, format_share
 
 
 def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
-    """Returns the page; `trends` come from a history of earlier runs."""
+    """Returns the HTML page. `trends` come from a history of earlier runs."""
     results = record.results
     named = sorted(
         zip(results, row_names(results), strict=True),
@@ -321,7 +321,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns a bar as long as the value. Over its end lies the interval of the value's ratio to the best one."""
+    """Returns a bar as long as the value (`longest` is full). Its end has the interval of the ratio to `best`."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
@@ -332,7 +332,7 @@ def _bar(place: Place, best: float, longest: float) -> Markup:
 
 
 def _grid(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
-    """Returns the grid, with better cells in warmer colours; empty if the group has none."""
+    """Returns the grid of a group's two parameters, with better cells in warmer colours. Empty if there is no grid."""
     grid = grid_of(group.results)
     if grid is None:
         return Markup()

@@ -14,7 +14,7 @@ from pytest_fileperf.report.page.markup import Markup, element
 MOST_POINTS = 120
 """The most points of a line that a chart can show."""
 COLOURS = ("first", "second", "third", "fourth")
-"""Classes. Lines of each class also differ in their dashes, for readers who do not see colours."""
+"""CSS classes of lines. Lines of each class also differ in their dashes, for readers who do not see colours."""
 FIRST, SECOND, THIRD, FOURTH = COLOURS
 QUIET, BAD = "quiet", "bad"
 _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
@@ -25,7 +25,7 @@ _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
 }
 _WIDTH, _WIDE, _HEIGHT = 800, 2400, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 120, 12, 36, 44
-"""Room for the labels of the axes, and above for notes."""
+"""Margins: left and below for the labels of the axes, and above for notes."""
 
 Points: TypeAlias = Sequence[tuple[float, float | None]]
 """Coordinates in SI units; None interrupts the line."""
@@ -40,7 +40,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Returns a value's place, from 0 (the low end) to 1. Values beyond an end have the end's place."""
+        """Returns a value's place on the axis, from 0 (low end) to 1. Values beyond an end have that end's place."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
@@ -59,11 +59,11 @@ class Line:
     marks: bool = False
     hollow: bool = False
     ends: Sequence[float] = ()
-    """The end of each mark on the horizontal axis. Without ends, marks are dots."""
+    """The end of each mark on the horizontal axis. If empty, marks are dots."""
     bars: Sequence[tuple[float, float]] = ()
-    """The interval of each mark."""
+    """The interval of each mark, drawn as a vertical bar; empty if marks have none."""
     says: Sequence[str] = ()
-    """Each mark's text under the mouse."""
+    """The text of each mark when the mouse is over it; empty if marks have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,9 @@ class Chart:
     x: Axis
     y: Axis
     bands: Sequence[tuple[float, float]] = ()
-    """Shaded parts of the horizontal axis."""
+    """Begin and end of each shaded part on the horizontal axis."""
     notes: Sequence[tuple[float, str]] = ()
-    """Texts above places on the horizontal axis."""
+    """Texts above the chart, each after its place on the horizontal axis."""
     uprights: Sequence[float] = ()
     wide: bool = False
 
@@ -184,7 +184,7 @@ def _scaled(size: int, share: float) -> int:
 
 
 def _parts(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> Iterator[Markup]:
-    """Yields the paths of a line. A dot is a path without length, which the style sheet gives round ends."""
+    """Yields the paths of a line or its marks. A dot is a path without length, which the style sheet makes round."""
     if not line.marks:
         yield element("path", class_=f"line {line.colour}", d=_course(line, x, y))
         return

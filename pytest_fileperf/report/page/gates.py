@@ -19,9 +19,9 @@ _HEIGHT = 20
 
 
 def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Markup:
-    """Returns the outcome, or a `text` about it, in its colour.
+    """Returns a badge with the outcome, or with `text` about the outcome, in the outcome's colour.
 
-    It is filled for a test (`of="whole"`), outlined for a part (`of="part"`), and tinted for a gate or a limit.
+    It is filled for a test (`of="whole"`), outlined for a part (`of="part"`), else tinted, as for a gate or limit.
     """
     style = _CLASSES.get(story.STYLES[standing], "")
     return element("span", text or wording.word_of(standing), class_=" ".join(filter(None, ("outcome", style, of))))

@@ -15,7 +15,7 @@ _VOID = frozenset(("input", "meta"))
 
 
 class Markup(str):
-    """HTML. Its methods return plain texts, which are escaped again."""
+    """HTML that `element` does not escape. The methods of `str` return plain texts, which it escapes."""
 
     __slots__ = ()
 
@@ -65,8 +65,8 @@ def table(
 def document(title: str, *body: Markup, script: str = "") -> str:
     """Returns an HTML document, in English.
 
-    `script` is a file in this directory. A policy forbids browsers to run or load anything else, which a test's name or
-    a server's answer may contain.
+    `script` is a file in this directory. A policy forbids browsers to run or load anything else, such as a script in a
+    test's name.
     """
     run = _part(script) if script else ""
     digest = base64.b64encode(hashlib.sha256(run.encode()).digest()).decode()

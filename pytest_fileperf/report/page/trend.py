@@ -31,7 +31,7 @@ def trend_html(trends: Sequence[Trend]) -> str:
 
 
 def trend_parts(trend: Trend) -> tuple[Markup, ...]:
-    """Returns the total change, the steps with their commits, and a chart."""
+    """Returns the total change, the steps (lasting changes) with their commits, and a chart."""
     steps = [element("li", step_text(step, trend.series.runs)) for step in reversed(trend.steps)]
     total = element("p", f"{change_text(*trend.total)} in all", "" if steps else ", without a step")
     return total, element("ul", *steps) if steps else Markup(), figure(_chart(trend))
