@@ -16,7 +16,7 @@ _KEPT_UP = 0.03
 
 
 def keeps_up(recording: Recording) -> bool:
-    """Returns whether the server keeps up. False if the requests are too few to decide."""
+    """Returns whether the server keeps up with an open loop's rate. False if the requests are too few to decide."""
     grown = [_between_thirds(boot.leads) for boot in recording.boots if boot.leads is not None]
     slopes = [rise_ns / run_ns for rise_ns, _, run_ns, _ in filter(None, grown)]
     if not slopes or fmean(slopes) > _KEPT_UP:
@@ -25,7 +25,7 @@ def keeps_up(recording: Recording) -> bool:
 
 
 def _falls_behind(recording: Recording, boot: Boot) -> bool:
-    """Returns whether ever more requests wait. If a server takes the newest first, most latencies hide this."""
+    """Returns whether more and more requests wait. Most latencies hide this if a server takes new requests first."""
     rounds = recording.of_boot(boot).measured()
     if boot.leads is None or len(rounds) < 3:
         return False
@@ -39,11 +39,12 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns a lower bound of the backlog's growth, as a share of requests. It is positive if the backlog grew.
+    """Returns a lower bound for the growth of waiting requests, as a share of all requests. Without growth, 0 or less.
 
-    Latencies must grow by this share of the time, and answers per second must fall short of `rate` by it. After a burst
-    latencies grow, but answers come faster. If few requests were due by chance, few answers come, but latencies do not
-    grow. A rise of fewer than `errors` standard errors does not count.
+    The smaller of two shares counts. One is the growth of latencies, as a share of the time. The other says how far
+    answers per second fall short of `rate`. After a burst latencies grow, but answers come faster. If few requests were
+    due by chance, few answers come, but latencies do not grow. A rise of fewer than `errors` standard errors does not
+    count.
     """
     if (growth := _between_thirds(leads)) is None:
         return 0.0
@@ -55,11 +56,11 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
 
 
 def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
-    """Compares the means of the last and first third of the time in which requests were due.
+    """Returns how latencies grew from the first to the last third of the time in which requests were due.
 
-    Returns the growth of latencies, its standard error, and the time between both means, in ns. The last item is the
-    number of requests due in that time. The error is infinite if a third has a single stretch. None if all requests
-    were due at once.
+    The first items are the growth of the mean latency and its standard error. The third is the time between the thirds'
+    mean instants. These are in ns. The last is the number of requests due in that time. The error is infinite if a
+    third has a single stretch of `leads`. None if all requests were due at once, or none was due in the first third.
     """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3

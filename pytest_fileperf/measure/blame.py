@@ -22,7 +22,7 @@ from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, Profile, Stac
 # old work is put beneath the callers that do it now. The difference that is left is growth.
 
 _CLEAR = 4.0
-"""Standard deviations from which a change is clear."""
+"""A change of at least this many standard deviations is clear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class _Work:
 
 
 def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -> dict[Stack, float]:
-    """Returns the CPU seconds per request of each stack, from the project's outermost function on.
+    """Returns CPU seconds per request by stack. A stack begins at the project's outermost function, if it has any.
 
-    Adds to `around` the packages that call the project's code. Of a torn stack only the project's innermost function
-    counts, and nothing if it has none.
+    Adds to `around` the packages that call the project's code. With `torn`, every stack may mix several moments. A torn
+    stack is cut down to the project's innermost function, or to nothing if it has none.
     """
     costs_s: dict[Stack, float] = defaultdict(float)
     places = {frame: place_of(frame, root) for stack in side.stacks for frame in stack}
@@ -56,21 +56,22 @@ def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -
 
 
 def _package(place: Frame) -> str:
-    """Returns the package of a library's function, or its part of the standard library."""
+    """Returns the package that contains a library's function; in the standard library, such as `asyncio`."""
     return place.package or place.file.partition("/")[0]
 
 
 def _is_inner(place: Frame, above: Frame | None) -> bool:
-    """Returns whether a part of the standard library calls itself here. Then the function `above` says more."""
+    """Returns whether `place` and its caller `above` are in the same package of the standard library."""
     if above is None or place.own_code or above.own_code or place.package or above.package:
         return False
     return _package(place) == _package(above)
 
 
 def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sample_s: float) -> list[_Work]:
-    """Returns the work of both versions, with old work put beneath the callers that do it now.
+    """Returns the work of both versions by stack. Old work is moved to the stacks of the callers that do it now.
 
-    Work is known by its innermost function. If several new stacks end with it, the most similar ones take it over.
+    Stacks with the same innermost function do the same work. If several new stacks end with that function, the most
+    similar ones get the old work. `sample_s` is what one sample costs.
     """
     moved: dict[Stack, float] = dict(before)
     by_leaf: dict[Frame, list[Stack]] = defaultdict(list)
@@ -95,7 +96,7 @@ def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sam
 
 
 def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[Stack, float]) -> None:
-    """Moves work from callers that do less of it now to callers that do more, the most similar stacks first."""
+    """Moves old work, in `moved`, from stacks that do less now to stacks that do more, the most similar first."""
     more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
     less = [path for path in paths if more[path] < 0]
     pairs = ((_common_end(one, other), one, other) for one in less for other in paths if more[other] > 0)
@@ -111,7 +112,7 @@ def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[St
 def _give_out(
     moved: dict[Stack, float], after: Mapping[Stack, float], *, known: Collection[Frame], sample_s: float
 ) -> None:
-    """Moves the work that a function of the project no longer does to the project's new functions that it calls."""
+    """Moves old work in `moved`. It goes from the project's functions that do less to new ones that they call."""
     for path in [path for path in moved if path and path[-1].own_code]:
         less_s = moved[path] - after.get(path, 0.0)
         if less_s < _CLEAR * math.sqrt((moved[path] + after.get(path, 0.0)) * sample_s):
@@ -138,55 +139,58 @@ def _common_end(one: Stack, other: Stack) -> int:
 # --- blame
 
 GREW = 0.01
-"""A smaller share is not growth, but noise between two start-ups of the same code."""
+"""A smaller rise, as a share of the old cost, is noise between two start-ups of the same code."""
 _UNSTEADY = 0.2
-"""Standard deviation of the cost of servers and frameworks around the same code, as a share. How many requests a server
-reads at once changes with everything it does."""
+"""Standard deviation of the cost of servers and frameworks around unchanged code, as a share of this cost. It varies
+with the number of requests that a server reads at once."""
 _MOST = 0.85
-"""Share of a function's growth from which its calls are the cause."""
+"""If calls have at least this share of a function's growth, the called functions are the cause."""
 _AROUND = 0.6
-"""A function with more than this share of all time cannot be the cause if everything beneath it grew evenly."""
+"""A function with more than this share of all CPU time is not the cause if its calls grew evenly."""
 _WORTH_NAMING = 0.05
-"""Share of the whole growth below which a function is left out."""
+"""A function with a smaller share of the whole growth is left out."""
 _OF_A_CALLER = 0.2
-"""A caller of the greatest cause is left out below this share of the whole growth. The cause's caches and garbage may
-cost it time. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
+"""A caller of the greatest cause is left out if its share of the whole growth is smaller. The cause's use of caches and
+garbage may slow the caller. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
 _IN_EACH = 0.25
-"""Share of a growth that each look must show. A profiler that had to wait for its core takes many samples at once
-afterwards. Then a single moment may be a tenth of all samples."""
+"""Each look (one profile of both versions) must show this share of a growth. A profiler that had to wait for its core
+takes many samples at once afterwards. Then a single moment may be a tenth of all samples."""
 _NEW = 0.2
-"""A function that cost less than this share before is new here."""
+"""A function is new if its old cost was less than this share of its new cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGrowth:
     frame: Frame
-    """Its line is the one in the new version, if the function is still there."""
+    """The function. Its line comes from the new version, or from the old one if the function is gone."""
     growth_s: float
-    """CPU seconds per request that it added, without work that other functions did before; negative for savings."""
+    """CPU seconds per request that the function added; negative for savings. Moved work does not count."""
     share: float
     """`growth_s` ÷ the whole growth, from −1.0 to 1.0."""
     base_s: float
-    """CPU seconds per request before, with the functions that it calls."""
+    """CPU seconds per request in the old version, with the functions that it calls."""
     now_s: float
     base_self_s: float
-    """The same without the Python functions that it calls."""
+    """As `base_s`, but without the Python functions that it calls."""
     now_self_s: float
     caller: Frame | None = None
-    """For a library's function: the project's function that calls it, or else another package's."""
+    """Only for a library's function: the project's function that calls it, else another package's."""
 
 
 _Part: TypeAlias = tuple[_Work, int]
-"""Work, and the index in its path of the function in question; −1 stands for the whole path."""
+"""Work, and the index of a function in its path; −1 stands for the whole path."""
 _Cause: TypeAlias = tuple[Frame, Sequence[_Part]]
-"""A function, and the work of both versions beneath it."""
+"""A function, and the work of the stacks in which it is the cause."""
 
 
 class _Search:
     def __init__(
         self, works: Sequence[_Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """`sample_s` are a sample's seconds, before and after; `around` are the packages of server and framework."""
+        """`sample_s` are the CPU seconds per request of one sample, old and new. Growth below `least_s` is ignored.
+
+        `around` are the packages of server and framework.
+        """
         self._whole = [(work, -1) for work in works]
         self._whole_s = _sums(self._whole)
         self._sample_s = sample_s
@@ -194,7 +198,7 @@ class _Search:
         self._around = around
 
     def causes(self) -> list[_Cause]:
-        """Returns the functions that grew clearly, and by more than the rest of the program."""
+        """Returns the functions that grew clearly, and by a larger factor than the program without them."""
         found: list[_Cause] = []
         while more := list(self._below(None, rest := self._without(found), total_s=self._risen(rest))):
             found += more
@@ -226,7 +230,7 @@ class _Search:
         return _rise(parts) >= max(self._least_s, _CLEAR * self._spread_s(parts))
 
     def _spread_s(self, parts: Sequence[_Part]) -> float:
-        """Returns the standard deviation of some work's growth, from counts of samples and from frameworks."""
+        """Returns the growth's standard deviation for `parts`, from chance in sample counts and unsteady frameworks."""
         variance = 0.0
         for all_s, own_s, sample_s in zip(self._whole_s, _sums(parts), self._sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
@@ -235,7 +239,7 @@ class _Search:
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
 
     def serves(self, path: Stack) -> bool:
-        """Returns whether server and framework do this: without the project's functions, or called by them."""
+        """Returns whether server or framework do a stack's innermost work, as in stacks without project functions."""
         if CHILD_PROCESSES in path:
             return False
         beneath = list(takewhile(lambda place: not place.own_code, reversed(path)))
@@ -243,7 +247,7 @@ class _Search:
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: Frame | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
-        """Yields the causes of the growth `total_s` beneath a function, or the function. None is the whole program."""
+        """Yields the causes of `place`'s growth `total_s`: functions beneath, or itself. None is the whole program."""
         inner = self._holder(parts, total_s)
         if inner is not None:
             if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
@@ -270,7 +274,7 @@ class _Search:
             yield place, parts
 
     def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
-        """Returns the outermost function further in that has most of the growth; None if several share it."""
+        """Returns the outermost called function with most of the growth, and its work. None if several share most."""
         beneath: dict[Frame, list[_Part]] = defaultdict(list)
         for work, at in parts:
             for place in dict.fromkeys(work.path[at + 1 :]):
@@ -283,7 +287,7 @@ class _Search:
         return max(holders, key=lambda holder: (sum(_sums(holder[1])), -holder[1][0][1]), default=None)
 
     def _risen(self, parts: Sequence[_Part]) -> float:
-        """Returns the growth without functions that clearly cost less now, because their savings would hide it."""
+        """Returns the growth of `parts` without functions that clearly cost less now, as savings would hide growth."""
         by_leaf: dict[Frame | None, list[_Part]] = defaultdict(list)
         for work, at in parts:
             by_leaf[work.path[-1] if work.path else None].append((work, at))
@@ -291,7 +295,7 @@ class _Search:
         return _rise(parts) - sum(saved_s)
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
-        """Returns whether a function can be the cause, although its growth is spread over its calls."""
+        """Returns whether the function of `parts` can be the cause although its growth is spread over its calls."""
         before_s = _sums(parts)[0]
         return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
 
@@ -299,11 +303,12 @@ class _Search:
 def growth(
     base: Profile, now: Profile, *, base_root: Path, now_root: Path, looks: Sequence[tuple[Profile, Profile]] = ()
 ) -> tuple[FunctionGrowth, ...]:
-    """Returns the functions to blame for the growth of CPU time per request, the largest first; then the savings.
+    """Returns the functions that made CPU time per request grow, the largest growth first. Savings follow.
 
-    Empty if CPU time per request did not grow, or no function stands out of the noise. In torn stacks only the
-    project's innermost function is trusted. For the roots see `place_of`. `base` and `now` are the sums of `looks`, old
-    and new: each look must show every returned function.
+    Empty if CPU time per request did not grow, or no function stands out of the noise. `base` is the old version's
+    profile, `now` the new one's; for the roots see `place_of`. Each of `looks` has a part of both profiles, old and
+    new. Every returned function must have changed in each look. In torn stacks only the project's innermost function is
+    trusted.
     """
     whole_s, noise_s = now.cost - base.cost, 0.0
     if not (base.samples and now.samples):
@@ -353,7 +358,7 @@ def _is_in_each(found: FunctionGrowth, looks: Sequence[Sequence[Mapping[Stack, f
 
 
 def _cost_of(place: Frame, side: Mapping[Stack, float]) -> tuple[float, float]:
-    """Returns the cost of a function with the functions that it calls, and its own."""
+    """Returns a function's cost with the functions that it calls, and its cost without them."""
     whole_s = sum(cost_s for path, cost_s in side.items() if place in path)
     return whole_s, sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,))
 
@@ -377,7 +382,7 @@ def _told(
 
 
 def _caller(place: Frame, parts: Sequence[_Part]) -> Frame | None:
-    """Returns the project's function that needs most of a library function's work, else another package's."""
+    """Returns the caller that most of a library function's growth comes from: the project's, else another package's."""
     rises_s: dict[Frame, float] = defaultdict(float)
     for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]
@@ -400,7 +405,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
 
 
 def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequence[_Part]) -> bool:
-    """Returns whether a library's function is new here, but not the function it calls. Then the new one says more."""
+    """Returns whether the library's function `place` is new, but `called` is not. Then `place` is the better cause."""
     if place.own_code or called.own_code:
         return False
     (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)

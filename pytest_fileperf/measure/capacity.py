@@ -12,16 +12,17 @@ from pytest_fileperf.units import format_rate
 
 
 class CapacityEnd(StrEnum):
-    """The end of a search for the capacity."""
+    """Why a search for the capacity ended."""
 
     FOUND = "found"
     """Loads below this rate met the limits, and loads above it did not."""
     GENERATOR = "load generator"
-    """The server met its limits at every rate that the load generator could make. Its capacity is this rate or more."""
+    """The server met its limits at every rate that the load generator could make. So its capacity is at least the
+    highest of these rates."""
     NO_RATE = "no rate holds"
-    """Even a small part of the closed loop's rate breaks a limit."""
+    """Even a small share of a closed loop's rate breaks a limit."""
     SMOKE = "smoke run"
-    """A smoke run made a few requests and did not search: `rate` is just the pace of these requests."""
+    """A smoke run made a few requests and did not search. `Capacity.rate` is just the pace of these requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,21 +31,22 @@ class RateTried:
     """Requests due per second."""
     boot: int
     seconds: float
-    """Without the warm-up."""
+    """How long the load lasted, without its warm-up."""
     requests: int
     """Successful requests."""
     failed: int
     beyond: Mapping[str, int]
-    """By the limit's name: how many requests count against it, because they were slower or failed."""
+    """For each limit's name, how many requests count against it: they were slower, or failed."""
     holds: bool
     """Every limit was met, and the server did not fall behind."""
     falls_behind: bool = False
-    """Every limit was met, but only because the load was short: its backlog grew from beginning to end."""
+    """Every limit was met, but only because the load was short: the backlog of requests grew all the time."""
     by_generator: bool = False
-    """The load generator set the pace, or its late requests broke a limit. Then this says nothing about the server."""
+    """The load generator set the pace, or its late requests broke a limit. So this load says nothing about the
+    server."""
     p50: float | None = None
     p99: float | None = None
-    """Seconds from when requests were due; None without a good answer."""
+    """Latencies in seconds from when requests were due; None if no request succeeded."""
 
     @property
     def made(self) -> int:
@@ -63,7 +65,8 @@ class Capacity:
     """0.0 if no rate meets the limits."""
     low: float
     high: float
-    """Interval of the rate at `confidence`. `high` is infinite if only the load generator broke a limit."""
+    """`low` and `high` are the rate's interval at `confidence`. `high` is infinite if only the load generator broke a
+    limit."""
     confidence: float = 0.9
     limits: Mapping[str, float]
     """The limits to meet, by name, in SI units."""

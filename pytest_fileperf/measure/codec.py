@@ -34,7 +34,7 @@ from pytest_fileperf.serve.spec import ServerSpec, server_id
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A value, and its place in the file. Its methods raise a ValueError with the place for a wrong type."""
+    """A value of stored JSON, and its place in the file. Methods raise ValueError with the place for a wrong type."""
 
     value: object
     where: str = ""
@@ -151,7 +151,8 @@ class Encoder:
     def __init__(self) -> None:
         self._places: dict[tuple[object, ...], int] = {}
         self.histograms: list[list[object]] = []
-        """Each as its HdrHistogram V2 text, plus what that text lacks: minimum, maximum, sum and sum of squares."""
+        """For each histogram its HdrHistogram V2 text, then figures that the text lacks: minimum, maximum, sum and sum
+        of squares."""
 
     def encode(self, value: object, type_: object) -> object:
         """Returns a value for `json.dumps`. `type_` is the annotation of the value's field."""
@@ -189,7 +190,7 @@ class Encoder:
 
 
 class Decoder:
-    """Makes the values of an `Encoder` again. A ValueError names the first wrong place."""
+    """Makes an `Encoder`'s values again from its output. Raises ValueError with the place of the first wrong value."""
 
     def __init__(self, histograms: Placed) -> None:
         self._histograms = [_histogram(item) for item in histograms.items()]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _QUARTERS = 4
 _LASTING_SHARE = 0.4
-"""Each quarter of the requests must have at least this share of an even part of the growth."""
+"""Growth lasts if each quarter of the requests has at least this share of a quarter of the growth."""
 _LEAST_OF_MEMORY = 0.05
 """A heap may grow by this share just because it fragments."""
 _LASTING_STARTS = 0.8
@@ -34,27 +34,30 @@ _AT_LIMIT = 0.97
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Growth per answered request, good or failed. A figure is None if it is unknown."""
+    """A server's growth of resources per answered request, good or failed. A figure is None if it is unknown."""
 
     requests: int
-    """How many requests were answered while it was measured."""
+    """How many requests were answered while the growth was measured."""
     open_files: float | None = None
     threads: float | None = None
     memory_bytes: float | None = None
     lasting: frozenset[str] = frozenset()
-    """The fields that grew all the time, and by more than servers usually do."""
+    """Names of the fields that grew all the time, and by more than is usual for servers."""
     files_limit: int | None = None
     """The limit of open files that a process reached; None if no process did."""
 
 
 _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes"}
-"""The fields of `Growth`, and for each the field of `ProcessUse` that it comes from."""
+"""For each figure of `Growth`, the field of `ProcessUse` that it is measured by."""
 
 
 def growth_of(
     samples: Sequence[Sample], rounds: Sequence[Round], *, connections: int, files_limit: int | None
 ) -> Growth | None:
-    """Returns a start-up's growth over its rounds. None for too few samples, or if processes came and went."""
+    """Returns a start-up's growth over `rounds`. None for too few samples, or if processes came and went.
+
+    If a process had opened as many files as `files_limit` allows, the result always tells this limit.
+    """
     full = (
         sample.at_ns
         for sample in samples
@@ -96,7 +99,7 @@ def growth_of(
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:
-    """Returns the growth over several start-ups: the mean by requests, and the growth that lasted in nearly all."""
+    """Returns the growth over several start-ups: means by requests. `lasting` are fields that lasted in nearly all."""
     known = [growth for growth in growths if growth is not None]
     if not known:
         return None

@@ -27,7 +27,7 @@ _STEP = np.dtype("<u2")
 
 
 class Counts:
-    """Steps, and how often each was hit. The values never change, only how compactly they are kept."""
+    """A histogram's steps, and how often each was hit. The values never change, only how compactly they are kept."""
 
     __slots__ = ("_bytes", "_is_packed", "_width", "total")
 
@@ -58,7 +58,7 @@ class Counts:
         return np.cumsum(steps) if self._is_packed else steps, counts
 
     def pack(self, known: dict[bytes, bytes]) -> None:
-        """Makes it smaller, but each use then takes some 20 µs. Equal bytes in `known` are shared."""
+        """Compresses the counts; each use then takes some 20 µs. `known` collects bytes, so equal ones share memory."""
         if not self._is_packed and len(self._bytes) >= 256:  # packing hardly makes less than this smaller
             steps, counts = self.arrays()
             content = _planes(np.diff(steps, prepend=0).astype(_STEP)) + _planes(counts.astype(f"<u{self._width}"))
@@ -95,7 +95,7 @@ _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of integer nanoseconds, in steps that keep three digits. Values in one step count as equal."""
+    """Counts of durations in whole nanoseconds, in steps of three digits. Durations in one step count as equal."""
 
     held: Counts = field(repr=False)
     min_ns: int
@@ -158,7 +158,7 @@ class Histogram:
         )
 
     def values_ns(self) -> NDArray[np.int64]:
-        """Returns the value that each of `steps` stands for: its end, but within the measured range."""
+        """Returns one value for each of `steps`: the step's end, but at least `min_ns` and at most `max_ns`."""
         return np.clip(ends_of(self.steps), self.min_ns, self.max_ns)
 
     def percentile_ns(self, percent: float) -> int:
@@ -251,7 +251,7 @@ class Histogram:
         )
 
     def share_within(self, low_ns: float, high_ns: float) -> float:
-        """Returns the share of samples between the two values, to the precision of a step; 0 if empty."""
+        """Returns the share of samples from `low_ns` to `high_ns`, to the precision of a step; 0 if empty."""
         if self.count == 0:
             return 0.0
         steps, counts = self.held.arrays()
@@ -261,7 +261,7 @@ class Histogram:
 
 
 def _numbers_of(words: NDArray[np.int64]) -> bytes:
-    """Returns zigzag LEB128: signed numbers become small positive ones, then seven bits per byte, lowest first."""
+    """Returns zigzag LEB128 of numbers: signed ones become small positive ones, in 7 bits a byte, lowest bits first."""
     zigzag = (words << 1) ^ (words >> 63)
     rest = zigzag[:, np.newaxis] >> np.arange(0, int(zigzag.max(initial=1)).bit_length(), 7)
     every = (rest & 0x7F) | np.where(rest > 0x7F, 0x80, 0)  # the high bit: more bytes come
@@ -270,7 +270,7 @@ def _numbers_of(words: NDArray[np.int64]) -> bytes:
 
 
 def _numbers_in(content: bytes) -> NDArray[np.int64]:
-    """Returns the numbers in such bytes. Raises ValueError if one is cut, or longer than eight bytes."""
+    """Returns the numbers from `_numbers_of`'s bytes. Raises ValueError if one is cut off or over eight bytes long."""
     octets = np.frombuffer(content, dtype=np.uint8).astype(np.int64)
     ends = np.flatnonzero(octets < 0x80) + 1
     starts = np.concatenate(([0], ends))
@@ -302,7 +302,7 @@ def ends_of(steps: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _spans_of(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the least value of each step, and how many values it has."""
+    """Returns each step's least value, and how many values each step has."""
     bucket = (steps >> (_SUB_BITS - 1)) - 1
     widths = 1 << np.maximum(bucket, 0)
     return ((steps & (_SUB_HALF - 1)) + np.where(bucket < 0, 0, _SUB_HALF)) * widths, widths

@@ -18,35 +18,38 @@ from pytest_fileperf.measure.usage import BUSY_CORE, CHILDREN_WORK, CoreUse, Thr
 from pytest_fileperf.units import format_duration, format_rate
 
 WANTED_CORE = 0.95
-"""A process is saturated if it runs or waits for a core this much of the time. It hardly ever wakes up."""
+"""A process is saturated if it runs or waits for a core during this share of the time. It hardly ever sleeps."""
 NEARLY_BUSY_CORE = 0.85
-"""Share of the time on a core that is enough if the event loop was never idle either."""
+"""Share of the time on a core that saturates a process whose event loop was never idle."""
 ROOM_ON_CORE = 0.75
-"""Below this a process has time for more requests. Between this and BUSY_CORE nobody can tell."""
+"""A process that wants a core for a smaller share of the time could serve more requests. From here to `BUSY_CORE`
+nobody can tell."""
 NEVER_IDLE = 0.10
-"""An event loop sets the pace if at most this share of the looks found it idle."""
+"""An event loop sets the pace if at most this share of the samples found it idle."""
 FULL_POOL = 0.85
-"""Mean share of busy threads in a full pool. Threads that end together get their next work one after the other, which
-shows as a dip. If requests need a pool for half of their time, it grows to the most threads needed at once. That is
-well above its mean."""
+"""From this mean share of busy threads on, a thread pool counts as full. Threads that end together get new work one
+after the other, so the share dips. A pool with room has a far lower mean: it grew to the most threads needed at
+once."""
 QUEUE_FOR_POOL = 1.10
-"""From this many requests per busy thread on, some wait for a thread. Fewer may be an error of the mean."""
+"""From this many requests in flight per busy thread on, some requests wait for a thread. Fewer may be an error of the
+mean."""
 SPARE_POOL = 0.70
 """A pool with a smaller busy share always has a thread to spare for the next request."""
 MOST = 0.50
-"""Share of threads, looks or connections from which on one cause explains the rest."""
+"""If a cause has at least this share of threads, samples or connections, it explains a limit."""
 FEW = 0.25
-"""A smaller share explains nothing."""
+"""A cause with a smaller share of threads, samples or connections explains nothing."""
 IN_USE = 0.80
-"""Requests in flight per connection, in a closed loop in which the server sets the pace."""
+"""If the server sets a closed loop's pace, at least this share of connections has a request in flight."""
 SAME_LATENCY = 0.80
-"""If requests alone take less than this share of their median under load, they wait for each other under load."""
+"""Requests sent one by one have a median latency. If it is less than this share of the median under load, requests wait
+for each other under load."""
 LIKE_LATENCY = 0.60
-"""The same for the mean, which a few requests and stalls of the machine change."""
+"""As `SAME_LATENCY`, for the mean. It is smaller, because a few requests and stalls of the machine change a mean."""
 CLEARLY_MORE = 1.2
-"""If two processes want a core all the time, the one that ran this much more is the bottleneck."""
+"""If two processes want a core all the time, the one that ran longer by this factor is the bottleneck."""
 MANY_LOOKS = 10
-"""If this many looks all show one state, it lasts for at least 0.75 of the time (95 % sure)."""
+"""If this many samples all show one state, the state lasts for at least 0.75 of the time (95 % sure)."""
 
 
 class LimitKind(StrEnum):
@@ -54,30 +57,30 @@ class LimitKind(StrEnum):
 
     GENERATOR = "load generator"
     JOURNEY = "journey"
-    """Its own code blocks the load generator's event loop, for example with `time.sleep`."""
+    """The journey's own code blocks the load generator's event loop, for example with `time.sleep`."""
     SERVER_CPU = "server CPU"
     EVENT_LOOP = "event loop"
-    """A call in an `async def` blocks the loop: it should be awaited, or run in a thread."""
+    """A call in an `async def` blocks the server's loop: the call should be awaited, or run in a thread."""
     THREAD_POOL = "thread pool"
     CONCURRENCY = "concurrency"
-    """The server waits, and would answer more requests in flight in the same time. They may share something with a
-    hidden limit, such as a semaphore or a database."""
+    """The server mostly waits, and would answer more requests in flight in the same time. But requests may share
+    something with a hidden limit, such as a semaphore or a database."""
     DISK = "disk"
     NETWORK = "network"
     RATE = "rate"
-    """The load asked for no more than it got."""
+    """The server answered all requests that the load asked for."""
     UNCLEAR = "unclear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A run's limit. As text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
+    """The limit of a load. As text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
 
     kind: LimitKind
     evidence: str
-    """The figures that show it. It may be empty if the limit is unclear."""
+    """The figures that show the limit. May be empty if `kind` is unclear."""
     queues: bool = field(default=False, compare=False)
-    """Requests wait for each other, for example for a lock. Not stored."""
+    """Whether requests wait for each other, for example for a lock. Not stored."""
 
     def __str__(self) -> str:
         joint = ", " if self.evidence.startswith("at ") else ": "
@@ -92,7 +95,7 @@ def limit_of(usage: Usage) -> Limit:
 
 
 def may_queue(usage: Usage) -> bool:
-    """Returns whether requests may wait for each other or for a thread. Sending them one by one would tell."""
+    """Returns whether requests may wait for each other or for a thread. Requests sent one by one would show it."""
     kind, threads = limit_of(usage).kind, usage.threads
     for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
@@ -131,7 +134,7 @@ def _busy_process(usage: Usage) -> Limit | None:
 
 
 def _busy_children(usage: Usage) -> str:
-    """Returns evidence that child processes limit the server: they use all its cores, or a core each. Else empty."""
+    """Returns evidence if child processes limit the server: they use all its cores, or one core each. Else empty."""
     if usage.children_ran < CHILDREN_WORK:
         return ""
     if usage.cores_used >= BUSY_CORE:
@@ -199,7 +202,7 @@ def _event_loop(usage: Usage) -> Limit | None:
 
 
 def _no_room(usage: Usage) -> Limit | None:
-    """Finds a core that is too busy to rule out but not busy enough to blame, or without data."""
+    """Finds a core that is too busy to rule out but not busy enough to blame, or has no data."""
     if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(usage)
     return None
@@ -226,7 +229,7 @@ def _thread_pool(usage: Usage) -> Limit | None:
 
 
 def _network(usage: Usage) -> Limit | None:
-    """Finds bytes that one end has written and the other has not received, although it read all that came."""
+    """Finds connections with bytes that were sent and have not arrived, although the receiver read all that came."""
     if len(usage.queues) < 2 or usage.under_way < max(1.0, usage.in_flight * MOST):
         return None
     evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
@@ -254,7 +257,7 @@ def _concurrency(usage: Usage) -> Limit | None:
 
 
 _IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
-"""Here the app's process is also the load generator, so its threads say nothing about either of the two."""
+"""Rules for an app in the load generator's process: this process's threads say nothing about either."""
 _RULES = (
     _rate,
     _busy_core,
@@ -279,9 +282,10 @@ def _known(usage: Usage, where: str = "") -> str:
 
 
 def _queue(usage: Usage) -> str | None:
-    """Returns how requests wait for each other; empty if unclear, None if they do not wait.
+    """Returns a text that says how requests wait for each other; empty if unclear, None if they do not wait.
 
-    A request that is sent alone meets no queue. Waiting for CPU time that all requests need does not count.
+    Requests that were sent one by one met no queue. If they took clearly less time than under load, requests queue.
+    Waiting for CPU time that all requests need does not count.
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
@@ -302,7 +306,7 @@ def _queue(usage: Usage) -> str | None:
 
 
 def _generator_limit(usage: Usage, evidence: str, *, alone: str = "") -> Limit:
-    """Returns the load generator as the limit. Several generators are named; `alone` begins the evidence of one."""
+    """Returns the load generator as the limit. Its name, or `alone` for a single generator, begins the evidence."""
     title = busiest_title(usage.recording)
     return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 
@@ -312,7 +316,7 @@ def _server_limit(evidence: str) -> Limit:
 
 
 def _worker_waits(workers: Sequence[CoreUse]) -> str:
-    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`. Workers with room do not count."""
+    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`. Workers with spare time are left out."""
     short = [worker for worker in workers if worker.wanted >= WANTED_CORE] or workers
     who = "its worker" if len(workers) == 1 else f"its {len(workers)} workers"
     if len(short) < len(workers):

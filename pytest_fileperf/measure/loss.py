@@ -23,7 +23,7 @@ from pytest_fileperf.measure.usage import BUSY_CORE
 # networks of queues", 1979). Several cores: Seidmann's approximation (1987). Open loop: M/D/1.
 
 A_GOOD_PART = 0.25
-"""Share of a loss from which a cause is reported. The model is accurate to about a tenth."""
+"""A cause is reported if it has at least this share of a loss. The model is accurate to about a tenth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class Served:
     """How one version answered a load, per request."""
 
     latency_s: float
-    """The mean. In a closed loop: the time from a connection's request to its next one, including pauses."""
+    """The mean. In a closed loop: the time from one request of a connection to its next one, including pauses."""
     cpu_s: float
     connections: int
     rate: float | None = None
     """Open loop: answers per second. None in a closed loop."""
     cores: int = 1
     core_delay: float = 1.0
-    """The factor by which other programs on its cores may have stretched the CPU time."""
+    """Other programs on the server's cores may have stretched its CPU time by this factor."""
 
     @property
     def core_s(self) -> float:
@@ -51,7 +51,7 @@ class Served:
 
     @property
     def wait_s(self) -> float:
-        """The part of the latency that needs no core, neither for this request nor for requests before it."""
+        """The part of the latency without a core, for this request or earlier ones; 0 if the cores are busy."""
         if self.is_busy:
             return 0.0
         if self.rate is None:
@@ -67,12 +67,12 @@ class Served:
 
     @property
     def station_s(self) -> float:
-        """How long a request occupies the model's station, which consists of all cores."""
+        """`core_s` ÷ `cores`. The queue model has all cores as one faster core, its station."""
         return self.core_s / self.cores
 
     @property
     def apart_s(self) -> float:
-        """The rest of the request's CPU time, which the model counts as a delay."""
+        """`core_s` without `station_s`; 0 with one core. The model counts it as a delay."""
         return self.core_s - self.station_s
 
 
@@ -82,13 +82,13 @@ class Loss:
 
     total_s: float
     cpu_s: float
-    """By more CPU time, of this request and of the requests before it."""
+    """The part caused by more CPU time, for this request and for the requests before it."""
     others_s: float = 0.0
-    """An upper bound: by waiting for a core that other processes of the machine had."""
+    """The part caused by waiting for a core that the machine's other processes had; an upper bound."""
 
     @property
     def wait_s(self) -> float:
-        """By waiting for anything but a core."""
+        """The part caused by waiting for anything but a core."""
         return self.total_s - self.cpu_s - self.others_s
 
     @property
@@ -97,7 +97,7 @@ class Loss:
 
 
 def latency_of(served: Served, *, wait_s: float) -> float:
-    """Returns the latency by the model; `wait_s` is the part of it that needs no core."""
+    """Returns the latency by the queue model. `wait_s` is the part that needs no core, in place of `served.wait_s`."""
     wait_s += served.apart_s
     if served.rate is not None:
         return _queued_s(served.station_s, served.rate) + wait_s
@@ -106,7 +106,7 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 
 
 def loss_of(base: Served, now: Served) -> Loss | None:
-    """Returns the loss; None if requests do not take longer."""
+    """Returns the loss from the old to the new version; None if latency did not grow by at least 1 %."""
     total_s = now.latency_s - base.latency_s
     if total_s < 0.01 * base.latency_s:  # chance
         return None
@@ -118,7 +118,7 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns how much of the total comes from longer use of the cores. Each side is a version and its core delay."""
+    """Returns how much of `total_s` comes from longer use of cores. `sides` are old and new, with core delays."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:
@@ -129,7 +129,7 @@ def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
 
 
 def _queued_s(cpu_s: float, rate: float) -> float:
-    """Returns how long requests take that arrive at random and need a core for `cpu_s`."""
+    """Returns how long requests take, with queueing, if they come at random, and each needs `cpu_s` (M/D/1)."""
     busy = min(cpu_s * rate, 0.999)
     return cpu_s * (1 + busy / (2 * (1 - busy)))
 
@@ -140,9 +140,9 @@ def _queued_s(cpu_s: float, rate: float) -> float:
 # the main thread over all its time show which code blocks it.
 
 _LEAST_STALL_NS = 10_000_000
-"""Looks some milliseconds apart cannot tell shorter stalls from a busy loop."""
+"""Shorter stalls look like a busy loop, because samples are some milliseconds apart."""
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
-"""Files of the innermost function while a loop has nothing to do."""
+"""The innermost function of an idle event loop is in a file like these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +160,9 @@ def stalls_of(
 ) -> Stalls | None:
     """Returns the stalls of the event loop of the process `worker`; None if it had none.
 
-    `ends_ns` are the instants at which answers ended, ascending, and complete within `span_ns`. `connections` is None
-    for an open loop, whose requests go on coming. In a closed loop all connections wait for a stall.
+    `ends_ns` are the instants at which answers ended, ascending, and complete from start to end of `span_ns`.
+    `connections` is None for an open loop, whose requests go on coming. In a closed loop all connections wait for a
+    stall.
     """
     start_ns, end_ns = span_ns
     looks = [
@@ -186,7 +187,7 @@ def stalls_of(
 
 
 def held_by(collapsed: Iterable[str]) -> Stack | None:
-    """Returns the functions that block the event loop for half of its busy time, outermost first; None if unknown."""
+    """Returns the outermost functions that at least half of the event loop's busy samples share; None if unknown."""
     seen: Counter[Stack] = Counter()
     for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):
         if is_main and not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):
@@ -207,7 +208,7 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
 def _stretches(
     looks: Sequence[tuple[int, MainThread]], ends_ns: Sequence[int], span_ns: tuple[int, int]
 ) -> list[tuple[int, float]]:
-    """Returns the times without an answer in which every look found the loop busy: length in ns, share of waiting."""
+    """Returns each stall's length (ns) and share of waiting. In a stall no answer ends, and every look finds work."""
     found = []
     at = 0
     for before, after in pairwise((span_ns[0], *ends_ns, span_ns[1])):
@@ -228,7 +229,7 @@ def _stretches(
 
 
 def _stall(busy: Sequence[tuple[int, MainThread]], begins_ns: int, ends_ns: int) -> list[tuple[int, float]]:
-    """Returns the stall that these looks show; empty for a single look."""
+    """Returns the stall's length and share of waiting, from its samples `busy`; empty if these are fewer than two."""
     if len(busy) < 2:
         return []
     waited = sum(state is not MainThread.RUNNING for _, state in busy) / len(busy)

@@ -69,7 +69,7 @@ class LatencySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUse:
-    """The use of the server's whole process tree. None if the platform does not report it."""
+    """CPU and memory of the server's whole process tree. A figure is None if the platform does not report it."""
 
     cpu_per_request: float | None
     """CPU seconds per successful request."""
@@ -80,14 +80,14 @@ class ServerUse:
     children_cpu_share: float | None = None
     """CPU seconds per second of the workers' child processes, such as a pool's. `cpu_share` includes it."""
     cores: int | None = None
-    """How many cores all its processes together may use."""
+    """How many cores all of the server's processes together may use."""
     peak_rss: int | None
-    """Bytes: the sum of its processes' own peaks, for the start-up with the highest."""
+    """Bytes: the peaks of the server's processes, added up. With several start-ups, the highest sum."""
     startup: float | None = None
-    """Seconds from the start of its process to its first answer, with the app's import and lifespan. The median of
-    fresh starts. None unless `gate` or `max_startup` asks for it."""
+    """Seconds from the start of the server's process to its first answer, with the app's import and lifespan. The
+    median of fresh starts. None unless `gate` or `max_startup` asks for it."""
     queries: float | None = None
-    """Database queries per HTTP request: the mean without the 5 % with the most and the 5 % with the fewest. None
+    """Database queries per HTTP request: the mean of the middle 90 % of the requests, by their number of queries. None
     unless `gate`, `max_queries` or `--fileperf-queries` asks for it."""
 
 
@@ -102,7 +102,7 @@ class ClientUse:
     why_engine: str
     """Why the engine isn't replay; empty for replay."""
     generators: tuple[GeneratorUse, ...] = ()
-    """Each generator's figures; empty if there was one."""
+    """Each generator's figures; empty if a single generator made the load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +114,9 @@ class EventSummary:
     rate: float
     """Events per second of the rounds, from all streams together."""
     first: LatencySummary
-    """Time to each stream's first event, from where its latency counts."""
+    """Time to each stream's first event, from the same instant as the stream's latency."""
     gap: LatencySummary
-    """Time between two events of a stream; 0.0 if they came together."""
+    """Time between two events of a stream; 0.0 if both came together."""
 
 
 _SAME = (
@@ -132,9 +132,10 @@ class Measurement:
     """One load: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second of the rounds. In an open loop, the time includes the wait for requests under way
-    at their end. In a closed loop a request counts by the share of its time that lies in the rounds. With time for few
-    requests, it is the number under way ÷ their mean latency. A journey's iteration counts as one request."""
+    """Successful requests per second of the rounds. In an open loop, the time includes the wait for requests that are
+    under way when the rounds end. In a closed loop a request counts by the share of its time that lies in the rounds.
+    If the rounds are short, it is the mean number of requests under way ÷ their mean latency. A journey's iteration
+    counts as one request."""
     requests: int
     """Successful requests, including those answered after the last round. For a journey, its iterations."""
     errors: int
@@ -155,22 +156,22 @@ class Measurement:
     latency: LatencySummary
     """How long successful requests took, in seconds."""
     ttfb: LatencySummary
-    """The time to the answer's first byte, with the same figures."""
+    """The time to the answer's first byte, in seconds, with the same figures as `latency`."""
     service: LatencySummary
-    """Open loop: the time since requests began, while `latency` counts from when they were due. A request begins with
-    its first byte, or with the opening of its connection."""
+    """Open loop: the time from when requests began, while `latency` counts from when they were due. A request begins
+    with its first byte, or with the opening of its connection."""
     send_delay: LatencySummary
     """Open loop: the time from when requests were due to when they began."""
     events: EventSummary = NO_EVENTS
-    """Of streams: `fileperf.stream`, or journeys that read some."""
+    """The events of streams, from `fileperf.stream` or from journeys that read streams."""
     open_loop: bool
     """Whether requests were due at given times (`rate`, `burst`), however slow the server was."""
     due: int | None
-    """How many requests should have been sent after the warm-up. None in a closed loop for a time."""
+    """How many requests should have been sent after the warm-up. None in a closed loop that ends by time."""
     late: int
     """Open loop: requests sent more than a millisecond after they were due."""
     dropped: int
-    """Open loop: requests never sent, because no connection was free within the time limit. They have failed."""
+    """Open loop: requests never sent, because no connection was free within the time limit. They count as failed."""
     cut_off: int = 0
     """Answers that came before the server had taken the whole request. `bytes_sent` has only the bytes sent."""
     out_of_step: int = 0
@@ -178,7 +179,7 @@ class Measurement:
     closed_unsaid: int = 0
     """Connections that the server closed after an answer without announcing it (`Connection: close`)."""
     closed_said: int = 0
-    """Connections that the server closed after announcing it."""
+    """Connections that the server closed after an answer that announced it."""
     opened: int = 0
     """Connections opened after the warm-up."""
     most_open: int = 0
@@ -188,11 +189,11 @@ class Measurement:
     attack: float
     """Seconds from the first to the last request that was due. In a closed loop, the rounds."""
     wait: float
-    """Seconds from then to the last answer."""
+    """Seconds from the end of `attack` to the last answer."""
     bytes_sent: int
     """Sent bytes of successful requests' bodies, without heads and framing."""
     bytes_received: int
-    """Bytes of their answers' bodies, without heads and framing."""
+    """Bytes of the answers' bodies of successful requests, without heads and framing."""
     bytes_sent_per_second: float
     """Bytes sent per second of the rounds."""
     bytes_received_per_second: float
@@ -208,15 +209,16 @@ class Measurement:
     saturated: bool
     """Whether a generator used so much of its core that the figures aren't the server's."""
     busy: Busy
-    """The cores that other processes took from server and generator. The figures then show more than the server."""
+    """How much other processes used the cores of server and generator. If `busy.is_busy`, the figures show more than
+    the server."""
     law: LittlesLaw | None = None
-    """Little's law for a closed loop for a time. None for other loads."""
+    """Little's law, which checks `rps`, for a closed loop that ends by time. None for other loads."""
 
     parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
     """Each part's figures by name. CPU and limit belong to the whole load."""
     steps: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
-    """Each step's figures by name. `requests` and `rps` count its successes, `latency` leaves out pauses. CPU and limit
-    belong to the whole load. Steps of a part are in `parts["visit"].steps`."""
+    """The figures of a journey's steps by name. `requests` and `rps` count a step's successes, `latency` leaves out
+    pauses. CPU and limit belong to the whole load. Steps of a part are in `parts["visit"].steps`."""
 
     def __str__(self) -> str:
         if not self.requests:
@@ -244,7 +246,7 @@ class Measurement:
 
     @property
     def done_rate(self) -> float | None:
-        """Successful requests per second of `elapsed` (vegeta's throughput). None if that is 0."""
+        """Successful requests per second of `elapsed` (vegeta's throughput). None if `elapsed` is 0."""
         return self.requests / self.elapsed if self.elapsed else None
 
 
@@ -258,7 +260,7 @@ def measurement_of(
     cpu_share: float | None = None,
     worker_cpu_shares: tuple[float, ...] | None = None,
 ) -> Measurement:
-    """Returns the figures of a recording. The other arguments replace figures that another recording shows better."""
+    """Returns a recording's figures. The other arguments replace figures that another recording shows better."""
     total, counted = recording.total, recording.counted()
     kinds = {failure.kind: failure.count for failure in total.failures}
     made = total.requests + total.failed
@@ -334,19 +336,20 @@ def measurement_of(
 # --- Work of a version during the other's turns: they share a core, so it slows the other
 
 _FELT = 0.02
-"""Share of a core from which background work is reported. It costs the other version as much of its rate."""
+"""Background work is reported if it needs at least this share of a core. The other version loses as much of its
+rate."""
 _DOUBT = 0.02
 """Chance of a false report. One late reading or slow request shows in few turns, background work in most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Shares of a core that each version used while the other was loaded; None if unknown."""
+    """The share of a core that each version used while the other one was loaded; None if unknown."""
 
     base: float | None
     now: float | None
     surely_base: float = 0.0
-    """A lower bound of `base` in most turns."""
+    """The old version used at least this share in most of the other version's turns (slices of load)."""
     surely_now: float = 0.0
 
     def __str__(self) -> str:
@@ -367,7 +370,7 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns the share of a core that `own` used in the other version's turns, and a lower bound of it."""
+    """Returns the share of a core that `own` used while `other` had its turns, and a lower bound. None if unknown."""
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
 

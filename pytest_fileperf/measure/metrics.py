@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # are followed to their end, so slow ones count.
 
 _MANY = 50
-"""Requests on each connection, one after the other. Then one bunch changes the rate by at most 2 %."""
+"""A run with time for so many requests on each connection, one after the other, is not short. One bunch of answers then
+changes the rate by at most 2 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +34,9 @@ class LittlesLaw:
     rps: float
     """Requests/s as reported."""
     error: float
-    """The share by which both rates may differ: 3 % or three standard errors of the mean latency."""
+    """`rps` and `by_law` may differ by this share: 3 % or three standard errors of the mean latency."""
     is_short: bool
-    """Whether a request takes longer than each start-up was measured."""
+    """Whether the mean latency is longer than the time for which each start-up was measured."""
 
     @property
     def by_law(self) -> float:
@@ -43,12 +44,12 @@ class LittlesLaw:
 
     @property
     def agrees(self) -> bool:
-        """Whether the reported rate matches the law, within its error."""
+        """Whether `rps` matches `by_law`, within `error`. False in a short run."""
         return not self.is_short and abs(self.rps / self.by_law - 1) <= self.error
 
 
 def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | None:
-    """Returns the sum of `count` over the rounds, per second; by Little's law in a short run. None without rounds."""
+    """Returns the sum of `count` over the rounds, per second; a short run's is by Little's law. None without rounds."""
     counted = recording.counted()
     seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     if seconds <= 0:
@@ -74,7 +75,7 @@ def littles_law(recording: Recording) -> LittlesLaw | None:
 
 
 def _is_closed(recording: Recording) -> bool:
-    """Returns whether it is a closed loop for a time, of one server, in which a request succeeded."""
+    """Returns whether the load was a closed loop that ended by time, on one server, with a successful request."""
     if recording.open_loop or recording.due is not None:
         return False
     if any(round_.phase == "handover" for round_ in recording.rounds):
@@ -83,13 +84,13 @@ def _is_closed(recording: Recording) -> bool:
 
 
 def _each_ns(recording: Recording) -> float:
-    """Returns how long each load was measured: between its warm-up and its drain."""
+    """Returns the mean time in ns for which the recording's loads were measured, without warm-up and drain."""
     measured_ns = sum(round_.duration_ns for round_ in recording.measured())
     return measured_ns / max(1, sum(round_.phase == "drain" for round_ in recording.rounds))
 
 
 def _correction(recording: Recording) -> float:
-    """Returns a short run's rate by the law ÷ its counted rate; 1.0 for other runs."""
+    """Returns the factor that turns a short run's counted rate into its rate by Little's law; 1.0 for other runs."""
     if not _is_closed(recording):
         return 1.0
     measured = recording.measured()
@@ -109,7 +110,7 @@ def _correction(recording: Recording) -> float:
 # --- metrics
 
 RATE_TOLERANCE = 0.03
-"""For counts per time. With it a loss of 10 % is found, and the same code passes, within half a minute."""
+"""The default for rates. Within half a minute a test then finds a loss of 10 %, and passes the same code."""
 
 
 class Unit(StrEnum):
@@ -130,9 +131,9 @@ class Metric:
     worse_sign: int = +1
     """+1 if more is worse, -1 if less is worse."""
     of_round: Callable[[Round], float | None] = lambda _: None
-    """Its value in one round; None if a single round does not have it."""
+    """Returns the metric's value in one round; None if a single round does not have it."""
     of_run: Callable[[Recording], float | None]
-    """Its value over the whole load; None if it was not measured."""
+    """Returns the metric's value over the whole load; None if it was not measured."""
     tolerance: float = 0.05
     """The worsening, as a share, that a gate accepts by default."""
     least_requests: int = 1
@@ -140,19 +141,19 @@ class Metric:
     least_events: int = 0
     """The metric needs at least this many events of streams."""
     events: Callable[[Recording], int] | None = None
-    """For a metric of streams' events: counts them."""
+    """For a metric of streams' events: returns how many events there were. None for other metrics."""
     percentile: float | None = None
-    """For a latency percentile: 99 for `p99`."""
+    """For a latency percentile: 99.0 for `p99`. None for other metrics."""
     of_processes: bool = False
-    """Read from the server's processes, so unknown if these changed."""
+    """Whether the value comes from the server's processes. It is unknown if these changed."""
     of_start: bool = False
-    """Each start-up has one value, before any load."""
+    """Whether each start-up has one value, which is measured before any load."""
     is_counted: bool = False
-    """Counted exactly: neither time nor the machine changes it, and it may be 0."""
+    """Whether the value is an exact count: neither time nor the machine changes it, and it may be 0."""
 
     @property
     def limit_key(self) -> str:
-        """The key of its absolute limit, on its bad side: `min_rps`, `max_p99`."""
+        """The name of the setting with the metric's absolute limit: `min_rps`, `max_p99`."""
         return f"{'max' if self.worse_sign > 0 else 'min'}_{self.name}"
 
 
@@ -178,7 +179,7 @@ def _time(
     of: str = "latency",
     percentile: float | None = None,
 ) -> Metric:
-    """Returns a metric from the durations in the field `of` of a round. It needs `least` of them."""
+    """Returns a metric: `ns_of` the durations in a round's field `of`. It needs at least `least` durations."""
     is_of_events = of != "latency"
 
     def seconds(histogram: Histogram, least: int = 1) -> float | None:
@@ -327,6 +328,6 @@ def share_allowed(name: str, limit: float) -> float:
 
 
 def percent_of(name: str) -> float | None:
-    """Returns a limit's percentile: 99 for `max_p99`, None for other limits."""
+    """Returns the percentile that the limit `name` is for: 99.0 for `max_p99`. None for other limits."""
     metric = METRICS.get(name.removeprefix("max_")) if name.startswith("max_") else None
     return None if metric is None else metric.percentile

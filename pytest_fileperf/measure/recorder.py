@@ -24,18 +24,18 @@ from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
 MOST_STEPS = 100
-"""For one journey: each step has its own histograms in every round."""
+"""The most steps of one journey: each step has its own histograms in every round."""
 
 
 class Recorder:
     """The clock of one load. Its `tallies` take every finished request, and `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up: only their
-    number is kept. Then the `stretches` follow, each with its end (counted from that instant) and its kind. Samples
-    after the last stretch are the drain. Without stretches there is one round, up to `finish`.
+    number is kept. From that instant on, `stretches` follow each other; each has its end, counted from there, and its
+    kind. Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
 
-    `server_cpu` reads the server's CPU time so far, in ns. With `connections`, rounds get a typical rate. `keeps_ends`
-    keeps `ends` instead, because that rate also needs the other generators' ends.
+    `server_cpu` returns the server's CPU time so far, in ns. If `connections` is given, rounds get a typical rate (see
+    `typical_rps`). With `keeps_ends`, `ends` is kept instead: the typical rate also needs the other generators' ends.
     """
 
     def __init__(
@@ -54,17 +54,19 @@ class Recorder:
         self._connections = connections
         self._keeps_ends = keeps_ends
         self.ends: list[tuple[array[int], ...]] = []
-        """With `keeps_ends`: when answers ended in each round, by tally. Empty for handovers and drains."""
+        """Filled only with `keeps_ends`: for each round, the instants at which answers ended, by tally. Handovers and
+        drains have an empty tuple."""
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
         self._steps: dict[tuple[str, str], Tally] = {}
-        """By part and name. The load's own rounds are the sum of `tallies`, which contain the steps' journeys."""
+        """The tallies of steps, by part and step. The load's rounds are the sum of `tallies` only, which contain whole
+        journeys."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
-        """Chooses the tally of a request that cannot be sent."""
+        """Chooses the tally that counts a request that cannot be sent."""
         self.paces = connections > 0 or keeps_ends
-        """Whether tallies keep when answers end."""
+        """Whether tallies keep the instants at which answers end."""
         self.index = -1
-        """-1 in the warm-up, then the number of the stretch, and their count in the drain."""
+        """-1 in the warm-up. After that the current stretch's index, and in the drain the number of stretches."""
         self.opened_ns = 0
         """When the current round began; 0 in the warm-up."""
         self.boundary_ns = _NEVER_NS
@@ -78,9 +80,9 @@ class Recorder:
         self.due_count = 0
         """Open loop: requests that were due since the warm-up, including dropped ones."""
         self.first_due_ns = self.last_due_ns = 0
-        """Open loop: when the first and the last of them were due."""
+        """Open loop: when the first and the last of the requests in `due_count` were due."""
         self.uncounted_ns = 0
-        """Time of journeys that does not count, such as pauses. It is in none of their durations."""
+        """Time of journeys that does not count, such as pauses. No journey's duration contains it."""
         self.code_ns = 0
         """How long code of journeys blocked the event loop."""
         self.paths: set[tuple[str, str]] = set()
@@ -108,7 +110,7 @@ class Recorder:
             tally.failure("not sent", example, ended_ns, count=number)
 
     def advance(self, now_ns: int) -> None:
-        """Closes the rounds that are over."""
+        """Closes the rounds that are over at `now_ns`."""
         while now_ns >= self.boundary_ns:
             if self.index >= 0:
                 self._close(self.boundary_ns, self._stretches[self.index][1])
@@ -142,7 +144,7 @@ class Recorder:
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
     def subjects(self) -> dict[tuple[str, str], tuple[Round, ...]]:
-        """Returns the rounds by part and step. The step is empty for a whole part, the part in a load without parts."""
+        """Returns rounds by (part, step). A whole part has an empty step. A load without parts has an empty part."""
         parts = {(tally.name, ""): tally for tally in self.tallies if tally.name}
         return {subject: tuple(tally.rounds) for subject, tally in (parts | self._steps).items()}
 
@@ -150,7 +152,7 @@ class Recorder:
         return {tally.name: tally.warm_up() for tally in self.tallies}
 
     def step(self, part: str, name: str) -> Tally:
-        """Returns the tally of a step, which it makes at the first call. Raises ValueError for too many steps."""
+        """Returns a step's tally; the first call makes the tally. Raises ValueError for too many steps."""
         found = self._steps.get((part, name))
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
@@ -239,7 +241,7 @@ _NEVER_NS = 1 << 62
 # --- Merges the rounds of several generators, as if one generator had made the whole load; pure
 
 Ends: TypeAlias = "Sequence[Sequence[array[int]]]"
-"""When answers ended in each round, by tally."""
+"""For each round, the instants at which answers ended, by tally."""
 
 
 def merged_rounds(
@@ -249,10 +251,11 @@ def merged_rounds(
     ends: Sequence[Ends] | None = None,
     connections: int = 0,
 ) -> tuple[Round, ...]:
-    """Returns the rounds of a load from its generators' rounds, by the generators' numbers.
+    """Returns a load's rounds, joined from its generators' rounds. `shares` has these by the generators' numbers.
 
-    All generators' rounds begin and end at the same instants. Only a whole load's rounds keep each generator's part.
-    With `ends` from all generators, rounds get typical rates; `connections` is their sum over all generators.
+    All generators' rounds begin and end at the same instants. With `is_whole`, rounds also keep each generator's part;
+    for parts and steps they do not. `ends` has one item per generator. It gives rounds a typical rate, for which
+    `connections` is the number of connections of all generators together.
     """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):
@@ -274,7 +277,7 @@ def merged_rounds(
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
-    """Returns the lead times of all generators; requests were due in `span_ns`. None if no request was due."""
+    """Returns the joint lead times of all generators, for requests due within `span_ns`. None if no request was due."""
     whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)

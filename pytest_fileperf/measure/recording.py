@@ -28,10 +28,10 @@ class Carried:
     """
 
     parts: int = 0
-    """Billionths of requests: whole numbers give the same sum, whichever generator counted them."""
+    """Billionths of requests. As whole numbers they have the same sum, whichever generator counted them."""
     sent: int = 0
     received: int = 0
-    """Billionths of bytes, as `sent`."""
+    """Billionths of bytes, as `sent` has them."""
     busy_ns: int = 0
     """Added to the sum of the latencies, this is the total time that requests were under way within the round."""
     early: int = 0
@@ -51,7 +51,7 @@ class Carried:
 
 
 PARTS = 1_000_000_000
-"""Parts of one request."""
+"""One request has so many `Carried.parts`."""
 NOTHING_CARRIED = Carried()
 
 
@@ -78,15 +78,15 @@ class GeneratorProcess:
     connections: int = 0
     pid: int | None = None
     cores: frozenset[int] = frozenset()
-    """Cores that it may run on; empty if unknown."""
+    """Cores that the generator may run on; empty if unknown."""
     lost: str = ""
-    """Why its part of the load is missing; empty if it is there."""
+    """Why the generator's part of the load is missing; empty if it is there."""
     worker: str = ""
-    """The address of the Dask worker beside it; empty for a process of this machine."""
+    """The address of the Dask worker beside the generator; empty for a process of this machine."""
     clock_error_ns: int = 0
-    """Uncertainty of its start time; 0 on this machine's clock."""
+    """Uncertainty of the generator's start time; 0 on this machine's clock."""
     distance_ns: int = 0
-    """Shortest round trip of a message to it; 0 if unknown."""
+    """Shortest round trip of a message to the generator; 0 if unknown."""
 
     @property
     def title(self) -> str:
@@ -103,9 +103,10 @@ LATE_NS = 1_000_000
 class Phase(StrEnum):
     ROUND = "round"
     HANDOVER = "handover"
-    """Between the turns of two servers that are loaded alternately: counted and in the latencies, but in no rate."""
+    """The time between the turns of two servers that are loaded alternately. Requests that end in it count in totals
+    and latencies, but in no rate."""
     DRAIN = "drain"
-    """Requests in flight when the last round ended: as in a handover."""
+    """The time after the last round until requests in flight have ended. These count as in a handover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ class Failure:
     loop was free in time."""
     count: int
     example: str
-    """The first one's message, with the start of the body if there is one."""
+    """The first such failure's message, with the start of the answer's body if it has one."""
 
     def more(self, count: int) -> Failure:
         return Failure(kind=self.kind, count=self.count + count, example=self.example)
@@ -135,14 +136,14 @@ class Round:
     requests: int
     """Successful requests. Histograms contain only these."""
     latency: Histogram
-    """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open loop). It begins
-    with its first byte, or with the opening of the connection that it needs."""
+    """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open loop). A request
+    begins with its first byte, or with the opening of the connection that it needs."""
     ttfb: Histogram
     """Nanoseconds to the first byte of the answer, from the same instant as the latency."""
     bytes_sent: int
     """Bodies of successful requests, without heads and framing."""
     bytes_received: int
-    """Bodies of their answers, without heads and framing."""
+    """Bodies of successful requests' answers, without heads and framing."""
     statuses: tuple[tuple[int, int], ...] = ()
     """How many answers had each status code: pairs of code and count, sorted."""
     failures: tuple[Failure, ...] = ()
@@ -166,13 +167,14 @@ class Round:
     event_gap: Histogram = EMPTY
     """Nanoseconds between two events of a stream; 0 for events that were read together."""
     answers: int | None = None
-    """Answered HTTP requests, good or failed, if one of `requests` may make several. None if each makes one."""
+    """Answered HTTP requests, good or failed. None if each of `requests` makes exactly one HTTP request."""
     typical_rps: float | None = None
     """Requests/s by the median time of a fixed number of answers (see `tally.typical_rps`), so a stall does not change
-    it. None in a turn with hardly any answers, and if the load has one server only."""
+    it. None in a turn (slice of load) with hardly any answers, and if the load has one server only."""
 
     cut_off: int = 0
-    """Answers that came before the server had taken the whole request. The rest was not sent, and counts nowhere."""
+    """Answers that came before the server had taken the whole request. The rest of such a request was not sent, and
+    counts nowhere."""
     out_of_step: int = 0
     """Connections that were given up because the server sent more than the answer."""
     closed_unsaid: int = 0
@@ -180,18 +182,19 @@ class Round:
     closed_said: int = 0
     """Connections that the server closed after an answer that announced it (`Connection: close`)."""
     opened: int = 0
-    """Connections that were opened in the round. Like `most_open`, unknown for parts of a load."""
+    """Connections that were opened in the round. As `most_open`, 0 for parts of a load, because it is unknown."""
     most_open: int = 0
-    """The most connections open at one time; summed over the generators."""
+    """The most connections open at one time; with several generators, the sum of each one's most."""
     carried: Carried = NOTHING_CARRIED
-    """Rates add this to the round's counts."""
+    """Corrects the round's counts for rates."""
 
     @classmethod
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
-        """Returns rounds as one: of all parts of a load, of several generators, or one after the other.
+        """Returns one round for several: a load's parts, several generators' rounds, or consecutive rounds.
 
-        Counts, bytes and histograms add up. But the server's CPU time comes from the longest round, because all
-        generators read the same time. `own` replaces fields.
+        Counts, bytes and histograms add up. `server_cpu_ns` does not, because all generators read the same server's
+        time. It comes from the round that ended last, if possible with a value. So for consecutive rounds it is not
+        their total. `own` replaces fields of the result.
         """
         first, *others = parts
         sums: dict[str, Any] = {}
@@ -290,7 +293,7 @@ def without_samples(round_: Round) -> Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadTimes:
-    """An open loop's latencies by when requests were due, in stretches of time; a stretch has at least one request."""
+    """An open loop's latencies over time. Each stretch of time with a due request has one item in every field."""
 
     due_ns: tuple[int, ...]
     """When each stretch's first request was due, counted from the end of the warm-up; ascending."""
@@ -306,7 +309,7 @@ class BootCapacity:
 
     rate: float
     variance: float
-    """Of the rate's logarithm."""
+    """The variance of the rate's natural logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,54 +319,57 @@ class Boot:
     index: int
     pids: tuple[int, ...] = ()
     peak_rss_bytes: int | None = None
-    """The sum of its processes' own peaks."""
+    """The sum of the peaks of the server's processes. None if unknown."""
     memory: tuple[tuple[int, int], ...] = ()
-    """How its peak grew with the requests that it had answered, see `usage.Course`. Empty if unknown."""
+    """Points of the number of answered requests and the peak memory until then, see `usage.Course`. Empty if
+    unknown."""
     startup_ns: int | None = None
-    """Time from the start of its process to its first answer; None unless the test asks for it."""
+    """Time from the start of the server's process to its first answer; None unless the test asks for it."""
     queries: Queries | None = None
     """Queries after the warm-up; None if nobody counted them."""
     stabilised: tuple[str, ...] = ()
-    """The stabilised properties: `hash seed`, `addresses`."""
+    """Which chance differences between start-ups are switched off in the server: `hash seed`, `addresses`."""
     tracer: str = ""
     """The tracer of the server or its load generator, such as `coverage`."""
     left_share: float = 0.0
-    """CPU seconds per second after its last answer, above its use before the load: its answers left work behind."""
+    """CPU seconds per second after the server's last answer, above its use before the load. Answers left this work
+    behind."""
     was_at_work: bool = False
-    """Whether it was still busy with work of an earlier load when this one began."""
+    """Whether the server was still busy with work of an earlier load when this one began."""
     worker_pids: tuple[int, ...] = ()
     """The processes that answer requests; empty if unknown."""
     cores: frozenset[int] = frozenset()
-    """Cores that its processes may run on; empty if unknown."""
+    """Cores that the server's processes may run on; empty if unknown."""
     children_share: float = 0.0
-    """Share of its CPU time in child processes that work for the workers."""
+    """Share of the server's CPU time in child processes that work for its workers."""
     generator_cores: frozenset[int] = frozenset()
     """Cores that the generators may run on; also empty if the test process makes the load."""
     generators: tuple[GeneratorProcess, ...] = ()
-    """Empty if there was one generator."""
+    """The generators of the load; empty if there was only one."""
     samples: Sequence[Sample] = ()
-    """Looks at its processes, the generator and the sockets between them, a few times a second."""
+    """States of the server's processes, the generator and the sockets between them, taken a few times a second."""
     alone: Histogram = EMPTY
-    """Nanoseconds of requests that were sent one after the other after the load; empty if none were sent."""
+    """How long (ns) requests took that were sent one by one after the load; empty if none were sent."""
     core_delay: float = 1.0
-    """Time on its cores ÷ its CPU time: above 1 if others used its cores. Known only in a comparison."""
+    """Time on the server's cores ÷ its CPU time: above 1 if other programs used its cores. Known only in a
+    comparison."""
     leads: LeadTimes | None = None
-    """Open loop only."""
+    """Only for an open loop with due requests; else None."""
     thread_pools: tuple[ThreadUse, ...] = ()
-    """The threads of each of its processes, over the rounds."""
+    """The threads of each of the server's processes, over the rounds."""
     capacity: BootCapacity | None = None
     """None without a search for the capacity."""
     warm_up: WarmUp = WarmUp()
     """The requests before the rounds, over all loads of this start-up."""
     growth: Growth | None = None
-    """Its growth of resources per request; None if unknown."""
+    """The server's growth of resources per request; None if unknown."""
     processes_ended: int = 0
-    """How many of its processes from before the load ended during it, for example workers that restart."""
+    """How many of the server's processes from before the load ended during it, for example workers that restart."""
     processes_changed: str = ""
-    """The change among the server's processes that makes their use unknown, if any."""
+    """Which change among the server's processes makes their use unknown; empty if no change does."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
-        """Returns the start-up with a further load; `memory` is the course over both loads."""
+        """Returns the start-up over this load and the `later` one; `memory` is the course over both loads."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(
@@ -382,7 +388,7 @@ class Boot:
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
-        """Returns the start-up with the generators that its earlier load lost."""
+        """Returns a copy. A generator that was lost in the `earlier` load of this start-up is also lost in it."""
         lost = {own.number: own.lost for own in earlier.generators}
         return replace(
             self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
@@ -395,9 +401,10 @@ class Recording:
     boots: tuple[Boot, ...]
     connections: int
     engine: str
-    """`replay` (compiled request), `client` (through httpx's client), `http2` (and its transport) or `in-process`."""
+    """`replay` (compiled request), `client` (through httpx's client), `http2` (as `client`, by HTTP/2) or
+    `in-process`."""
     why_engine: str = ""
-    """Why it was not replay; empty for replay."""
+    """Why the engine is not `replay`; empty for `replay`."""
     wait_ns: int = 0
     """Time after the last rounds until requests in flight ended, over all start-ups."""
     open_loop: bool = False
@@ -405,8 +412,8 @@ class Recording:
     due: int | None = None
     """How many requests were due after the warm-up, over all start-ups; None in a closed loop for a time."""
     attack_ns: int = 0
-    """From the first to the last request that was due, over all start-ups (vegeta's attack). In a closed loop, the
-    rounds."""
+    """Time from the first to the last request that was due, over all start-ups (vegeta's attack). In a closed loop, the
+    length of the rounds."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
 
@@ -429,7 +436,7 @@ class Recording:
 
     @property
     def left_share(self) -> float:
-        """As `Boot.left_share`, for the start-up with the most."""
+        """The highest `Boot.left_share` of all start-ups."""
         return max((boot.left_share for boot in self.boots), default=0.0)
 
     @property
@@ -438,7 +445,7 @@ class Recording:
 
     @property
     def total(self) -> Round:
-        """All rounds as one, drains included."""
+        """All rounds as one by `Round.summed`, even handovers and drains."""
         if not self.rounds:
             return Round(boot=0, index=0, phase=Phase.ROUND, started_ns=0, ended_ns=0, **_NOTHING)
         return Round.summed(self.rounds)
@@ -468,12 +475,12 @@ class Recording:
         return self.merged("latency")
 
     def merged(self, name: str) -> Histogram:
-        """Returns the histogram in this field over all rounds, even handovers and drains."""
+        """Returns the joint histogram of all rounds, even handovers and drains, from their field `name`."""
         return Histogram.merged(getattr(round_, name) for round_ in self.rounds)
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Returns one failure for each kind, the most frequent first; equally frequent ones with an answer come first."""
+    """Returns one failure for each kind, the most frequent first. Of equally frequent kinds, statuses come first."""
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)
@@ -495,7 +502,7 @@ def pack(values: Iterable[object]) -> None:
 
 
 def packable_in(value: object) -> Iterator[Histogram | Samples]:
-    """Yields the histograms and samples in dataclasses, tuples and mappings, however deep."""
+    """Yields the histograms and samples in a value: a dataclass, tuple or mapping, however deeply nested."""
     parts: Iterable[object] = ()
     if isinstance(value, Histogram | Samples):
         yield value

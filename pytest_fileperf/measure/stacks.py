@@ -25,7 +25,7 @@ _LIBRARIES = (
     re.compile(r"(<.*)"),
     re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
 )
-"""Files outside the project; the group is the file's name within its library."""
+"""Patterns for files outside the project; the group is the file's name within its library."""
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 _FEW_SAMPLES = 10
 """Fewer samples of the main thread, or of all other threads, do not tell their functions. A sampler pauses the main
@@ -34,7 +34,7 @@ _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there while
 it waits for the core or for Python's lock."""
 _MOST_SEEN = 0.75
-"""Samples tell the functions of threads if they stand for this share of the threads' CPU time."""
+"""Samples tell the functions of threads if they stand for at least this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
 """Threads and child processes with a smaller share of the CPU time may stay unknown."""
 _WAITING = re.compile(
@@ -92,13 +92,13 @@ class Profile:
     """Number of samples of each stack. Samples of main threads, and of all others, are weighted by their CPU time."""
     samples: int
     requests: int
-    """How many were answered while the profiler took samples."""
+    """How many requests were answered while the profiler took samples."""
     cpu_per_request: float | None
-    """In seconds, measured without a profiler. None if unknown: then the number of samples counts."""
+    """CPU seconds, measured without a profiler. None if unknown: then the number of samples counts."""
     torn: bool = False
     """Whether a stack may mix functions of different moments, because the process went on while it was sampled."""
     torn_stacks: frozenset[Stack] = frozenset()
-    """The torn stacks, if only some are."""
+    """Stacks that may mix functions of different moments, if only some stacks do."""
     notes: tuple[str, ...] = ()
     """Why single processes could not be sampled, a line each."""
 
@@ -124,9 +124,9 @@ class Profile:
 class FunctionCost:
     frame: Frame
     cost_s: float
-    """With the functions that it calls."""
+    """CPU seconds per request, with the functions that it calls."""
     self_s: float
-    """Without the Python functions that it calls."""
+    """CPU seconds per request, without the Python functions that it calls."""
 
 
 def profile_of(
@@ -139,8 +139,9 @@ def profile_of(
 ) -> Profile:
     """Returns a version's profile from its looks. `threads` comes from `threads_of`, over both versions.
 
-    A sampler even sees threads that wait for the core, so samples are weighted by CPU time. With `has_unseen`, child
-    processes with unknown functions get their share of it. Raises ValueError for a line that is not a stack.
+    Each look is a run of the sampler. It even sees threads that wait for the core, so samples are weighted by CPU time.
+    With `has_unseen`, child processes with unknown functions get their share of it. Raises ValueError for a line that
+    is not a stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     torn_stacks = set[Stack]()
@@ -191,7 +192,7 @@ def _work(spent: CpuTime) -> bool:
 
 
 def _are_known(seen: Counter[Stack], expected: float) -> bool:
-    """Returns whether samples tell the threads' functions. By their CPU time, `expected` samples show work."""
+    """Returns whether samples tell the threads' functions. The threads' CPU time stands for `expected` samples."""
     leaves: Counter[Frame] = Counter()
     for stack, count in seen.items():
         leaves[stack[-1]] += count
@@ -203,7 +204,7 @@ def _are_known(seen: Counter[Stack], expected: float) -> bool:
 
 
 def threads_fit(look: Sampled) -> bool:
-    """Returns whether samples stand for most of the CPU time of the threads beside the main one."""
+    """Returns whether samples stand for most of the CPU time of the threads besides the main one."""
     for _, text, spent in _texts([look]):
         expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
         if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 1.5 * math.sqrt(expected):
@@ -212,7 +213,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns the look with the other threads' stacks from `held` (a look by Python's lock) if these fit better."""
+    """Returns the look with the other threads' stacks from `held`, a look by Python's lock, if these fit."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
@@ -234,7 +235,7 @@ def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | N
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
-    """Returns the samples of the main thread and of all others, without threads that have nothing to do."""
+    """Returns counts of samples by stack, for the main thread and for all others. Threads without work are left out."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
     for is_main, stack, count in stacks_in(text):
         place = f"{stack[-1].function} {_with_slashes(stack[-1].file)}"
@@ -245,7 +246,7 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields py-spy's stacks: is it a main thread's, its frames, its samples. Raises ValueError for other lines."""
+    """Yields for each stack in py-spy's text: is it a main thread's, its functions, its count. Raises ValueError."""
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():
@@ -270,7 +271,7 @@ def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
 
 
 def place_of(frame: Frame, root: Path) -> Frame:
-    """Returns the function with a file that both versions share; `root` is the directory of the project's own code."""
+    """Returns the function with a path that both versions share; `root` is the directory of the project's own code."""
     file = _with_slashes(frame.file)
     for library in _LIBRARIES:
         match = library.fullmatch(file)

@@ -20,12 +20,12 @@ _WORTH_NAMING = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportTimes:
-    """One start-up's imports, by the app's modules. All modules of a package or of Python itself count as one."""
+    """One start-up's imports: the app's modules one by one, and all modules of any other package as one."""
 
     seconds: Mapping[str, float]
-    """The import's time without the imports in it; the mean over workers."""
+    """Each import's time without the imports inside it; the mean over workers."""
     importers: Mapping[str, str]
-    """The module or package that imported it first; empty if unknown."""
+    """For each import, the module or package that imported it first; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class ImportGrowth:
 
     name: str
     base_s: float
-    """The longest time in the old version; 0.0 if it did not import it."""
+    """The longest time in start-ups of the old version; 0.0 if no start-up imported it."""
     now_s: float
-    """The shortest time in the new version."""
+    """The shortest time in start-ups of the new version."""
     importer: str
-    """As in `ImportTimes.importers`, in the new version."""
+    """The module or package that imported it first in the new version; empty if unknown."""
 
     @property
     def growth_s(self) -> float:
@@ -46,7 +46,7 @@ class ImportGrowth:
 
 
 def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> ImportTimes:
-    """Returns the imports in a server's log. `own_files` are the app's files outside installed packages."""
+    """Returns the imports in the log of `workers` processes. `own_files` are the app's, not installed ones."""
     own = tuple(file.removesuffix(".py").removesuffix(f"{os.sep}__init__") for file in own_files)
 
     def named(module: str) -> str:
@@ -67,10 +67,10 @@ def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> Imp
 
 
 def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[ImportTimes]) -> list[ImportGrowth]:
-    """Returns the imports that account for the start-up's growth, the largest first.
+    """Returns the imports that account for the start-up's growth, at most five, the largest first.
 
     Empty if they explain less than half of it. `bases` are start-ups of the old version, `nows` of the new one. An
-    import must take longer in each of `nows` than in any of `bases`, because a busy moment slows few.
+    import must take longer in each of `nows` than in any of `bases`: a busy moment slows only few.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 # --- Durations and lead times in the making: typed arrays take samples, and counts take whole blocks
 
 BLOCK = 8192
-"""So many samples go into a histogram at once, which takes about 0.1 ms."""
+"""This many samples go into a histogram at once, which takes about 0.1 ms."""
 _POINTS = 500
-"""Points of a lead-time series: as many as a chart can show."""
+"""The most stretches in `LeadTimes`: as many as a chart can show."""
 _Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -141,11 +141,11 @@ class Leads:
 
 
 class Tally:
-    """Counts and times of the current round."""
+    """Counts and times of one part's or step's requests in the current round."""
 
     def __init__(self, clock: Recorder, name: str) -> None:
         self.name = name
-        """Of the part or step; empty for a load without parts."""
+        """The name of the part or step; empty for a load without parts."""
         self._clock = clock
         self._durations = {name: Durations() for name in HISTOGRAMS}
         self._latency = self._durations["latency"]
@@ -157,18 +157,18 @@ class Tally:
         self._events: int | None = None
         self._answers: int | None = None
         self._carried: dict[int, Carried] = {}
-        """By the round's index."""
+        """The correction of each round, by the round's index."""
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.last_end_ns = 0
         self.rounds: list[Round] = []
         self._warm_requests = 0
         self._warm_failures: dict[str, Failure] = {}
-        """Requests that belong to no round."""
+        """Failures in the warm-up, by kind; `_warm_requests` counts its successes. Both belong to no round."""
         self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
-        """Returns whether taking a sample that ends then is cheap: it closes no round, and fills no block."""
+        """Returns whether `success` is cheap for a request that ended then: no round closes, and no block gets full."""
         return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
 
     def success(
@@ -181,9 +181,10 @@ class Tally:
         bytes_received: int,
         due_ns: int | None = None,
     ) -> None:
-        """Takes a good answer. Its latency counts from when it was due (open loop) or sent (closed loop).
+        """Takes a good answer. Its latency counts from when the request was due (open loop) or sent (closed loop).
 
-        A request that was due in the warm-up belongs to it, whenever it ends. So every due request succeeds or fails.
+        A request that was due in the warm-up belongs to the warm-up, whenever it ends. So each later due request is
+        counted as a success or a failure.
         """
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
@@ -263,7 +264,7 @@ class Tally:
             self.failed += count
 
     def breach(self, breach: Breach, count: int = 1) -> None:
-        """Counts connections on which the server broke the protocol."""
+        """Counts `count` connections on which the server broke the protocol in the same way."""
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
@@ -271,7 +272,7 @@ class Tally:
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
-        """Adds the HTTP answers of the last success or failure: a journey has several."""
+        """Adds the number of HTTP answers to the last success or failure: a journey has several."""
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:
@@ -329,10 +330,10 @@ class Tally:
         self._statuses: dict[int, int] = {}
         self._breaches = Counter[Breach]()
         self._failures: dict[str, Failure] = {}
-        """By kind, with the first example: messages may be long, and failures many."""
+        """By kind. Only the first example is kept: messages may be long, and failures many."""
 
     def end(self, **own: Any) -> Round:
-        """Returns the current counts as a round, and keeps it; `own` are the round's other fields."""
+        """Returns the current counts as a round, and keeps the round; `own` are the round's other fields."""
         own |= {name: durations.take() for name, durations in self._durations.items()}
         round_ = Round(
             **own,
@@ -355,10 +356,11 @@ class Tally:
 
 
 def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
-    """Returns requests per second by when answers ended, in nanoseconds; None if there are too few answers.
+    """Returns requests/s by the median time that a fixed number of answers takes; None with too few answers.
 
-    It measures the time of one answer per connection (a bunch), or of whole bunches with at least 16 answers. With
-    fewer than twice as many answers, it measures the bunches after the first one. Each sequence in `ends` ascends.
+    A bunch is one answer per connection. The fixed number is the fewest whole bunches that have at least 16 answers. If
+    fewer than twice as many came, it is all whole bunches but one. Each of `ends` has instants at which answers ended,
+    in ns, ascending.
     """
     # The time of fewer than 16 answers is more chance than pace. A part of a bunch takes the time of one bunch or two.
     count, answers = sum(map(len, ends)), connections * math.ceil(16 / connections)

@@ -25,21 +25,22 @@ class GeneratorUse:
     number: int
     """From 1 on."""
     cores: tuple[int, ...]
-    """Cores that it ran on; empty if unknown."""
+    """Cores that the generator ran on; empty if unknown."""
     connections: int
     rps: float
     """Its successful requests per second of the rounds."""
     errors: int
     cpu_share: float
-    """CPU seconds per second of the rounds: 1.0 is its whole core."""
+    """CPU seconds per second of the rounds: 1.0 is a whole core."""
     lost: str = ""
-    """Why its part of the load is missing on some start-up, as in `'s process ended with exit code 7`; else empty."""
+    """Why the generator's part of the load is missing on some start-up, as in `'s process ended with exit code 7`; else
+    empty."""
     worker: str = ""
-    """The address of the Dask worker beside it; empty for a process of this machine."""
+    """The address of the Dask worker beside the generator; empty for a process of this machine."""
     clock_error: float = 0.0
-    """The largest uncertainty of its start time, in seconds; 0.0 on this machine's clock."""
+    """The largest uncertainty of the generator's start time, in seconds; 0.0 on this machine's clock."""
     distance: float = 0.0
-    """Seconds of the shortest round trip of a message to it; 0.0 if unknown."""
+    """Seconds of the shortest round trip of a message to the generator; 0.0 if unknown."""
 
 
 def busiest_share(rounds: Sequence[Round]) -> float:
@@ -91,7 +92,7 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
 
 
 def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
-    """Returns the CPU seconds per second of each generator, over its own rounds."""
+    """Returns each generator's CPU seconds per second by its number, over the rounds that it took part in."""
     cpu_ns, duration_ns = Counter[int](), Counter[int]()
     for round_ in rounds:
         cpu_ns.update({own.number: own.cpu_ns for own in round_.generators})
@@ -102,11 +103,11 @@ def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
 # --- usage
 
 BUSY_CORE = 0.90
-"""A process that runs for this share of the time is saturated: waking up takes the rest."""
+"""A process that runs for this share of the time is saturated: waking up takes the rest of the time."""
 CHILDREN_WORK = 0.05
 """CPU seconds per second from which children count as working for the server."""
 _NEARLY_ALL = 0.95
-"""Share of busy threads that makes a pool full: one of forty may be about to take its next work."""
+"""A pool is full if this share of its threads is busy: one may be about to take work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +115,11 @@ class CoreUse:
     """A process's use of a core, as shares of the time."""
 
     ran: float
-    """Of all its threads together."""
+    """Share of the time in which its threads ran, added up over all threads."""
     main_ran: float = 0.0
-    """Of its main thread; 0.0 if the system does not report it."""
+    """Share of the time in which its main thread ran; 0.0 if the system does not report it."""
     main_waited: float = 0.0
-    """Its main thread could have run, but had no core; 0.0 if the system does not report it."""
+    """Share of the time in which its main thread waited for a core; 0.0 if the system hides it."""
 
     @property
     def wanted(self) -> float:
@@ -134,9 +135,9 @@ class ThreadShares:
     idle: float
     """Share of the looks in which a worker's main thread waited for something to do."""
     blocked: float
-    """Share of the looks in which it had work but waited, not for storage, and no other thread ran."""
+    """Share of the looks in which a main thread had work but waited (not for storage), and no other ran."""
     storage: float
-    """Share of the looks in which it had work but waited for storage."""
+    """Share of the looks in which a main thread had work but waited for storage."""
     running: float
     """Share of the looks in which any thread of a worker was on a core or waited for one."""
     pool: float
@@ -146,9 +147,9 @@ class ThreadShares:
     pool_busy: float
     """How many threads besides the main ones were busy on average."""
     pool_storage: float
-    """How many of the busy threads waited for storage."""
+    """How many of the busy threads waited for storage, on average."""
     pool_lock: float
-    """How many of the busy threads waited for a lock, or for another thread."""
+    """How many of the busy threads waited for a lock or for another thread, on average."""
 
 
 class Span:
@@ -170,7 +171,7 @@ class Span:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns the growth of a value per ns, with straight lines between samples; None for one sample or none."""
+        """Returns a value's growth per ns, with straight lines between samples; None with fewer than two values."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -183,7 +184,7 @@ class Span:
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:
-    """Yields the span of each start-up that has rounds that count."""
+    """Yields the span of each start-up that has rounds in `Recording.counted`."""
     rounds = recording.counted()
     for boot in recording.boots:
         if own := [round_ for round_ in rounds if round_.boot == boot.index]:
@@ -191,7 +192,7 @@ def spans_of(recording: Recording) -> Iterator[Span]:
 
 
 class Usage:
-    """The use of server and generator in the rounds that count. A figure is None or empty if it is unknown."""
+    """The use of server and generator in the rounds of `Recording.counted`. A figure is None or empty if unknown."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -212,7 +213,7 @@ class Usage:
 
     @cached_property
     def generator(self) -> CoreUse:
-        """The load generator's use; the busiest one's if there are several."""
+        """The load generator's use; with several generators, the busiest one's."""
         busiest = []
         for span in self._spans:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
@@ -223,7 +224,7 @@ class Usage:
 
     @cached_property
     def code_blocked(self) -> float:
-        """Lower bound: share of the time in which journeys' code blocked the event loop without needing a core."""
+        """At least this share of the time, journeys' code blocked the event loop without needing a core."""
         held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in self._rounds)
         looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in self._rounds)
         return max(0.0, held_ns / looked_ns - self.generator.main_waited) if looked_ns else 0.0
@@ -236,7 +237,7 @@ class Usage:
 
     @cached_property
     def workers(self) -> tuple[CoreUse, ...]:
-        """Each worker's use, the busiest first. With several start-ups the first is the mean over their busiest."""
+        """Each worker's use, the busiest first. With several start-ups, the first is the mean of their busiest ones."""
         count, *others = {len(span.boot.worker_pids) for span in self._spans} or {0}
         if others or not count:
             return ()
@@ -270,13 +271,13 @@ class Usage:
 
     @cached_property
     def cores_used(self) -> float:
-        """Share of `cores` that the server used, with the generator if it may run on the same cores."""
+        """Share of `cores` that the server used. The generator's use is added if it may run on the same cores."""
         beside = any(span.boot.cores & span.boot.generator_cores for span in self._spans)
         return ((self.server_ran or 0.0) + (self.generator.ran if beside else 0.0)) / self.cores
 
     @cached_property
     def threads(self) -> ThreadShares | None:
-        """None if unknown, or after too few looks."""
+        """The states of the workers' threads; None if unknown, or after fewer than five looks."""
         each = [[span.workers_in(sample) for sample in span.samples] for span in self._spans]
         looks = [look for of_span in each for look in of_span]
         # While another thread runs, a waiting main thread may be waiting for the interpreter's lock.
@@ -340,7 +341,7 @@ def _of_server(sample: Sample) -> Iterable[ProcessUse]:
 
 
 def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterable[int]) -> list[CoreUse]:
-    """Returns the use of each process, without processes whose CPU time is unknown."""
+    """Returns the use of each process in `pids`, without processes whose CPU time is unknown."""
 
     def share(pid: int, name: str) -> float | None:
         return span.growth(lambda sample: next((getattr(use, name) for use in of(sample) if use.pid == pid), None))
@@ -391,22 +392,23 @@ BUSY = 0.03
 """Share of the time from which a machine counts as busy. On an otherwise idle machine, the test run and the kernel take
 less than 0.01. From about here on, others slow a rate by more than its usual tolerance of 5 %."""
 _COLD = 2.0
-"""If others come and go on a core, requests cost more CPU time. In 28 runs of the same code, others had 4 to 34 % of
-the time. Rates lost up to twice that share."""
+"""A rate may lose this many times the share of the time that other programs had its core. They also make requests cost
+more CPU time. In 28 runs of the same code, other programs had 4 to 34 % of the time. Rates lost up to twice that
+share."""
 _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
-"""Less time on a core makes these worse, but not memory or error rates."""
+"""Units of metrics that get worse with less time on a core. Memory and error rates do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of the time in which others had a wanted core; 0.0 if the system does not report it."""
+    """Shares of the time in which other programs had a wanted core; 0.0 if the system does not report it."""
 
     server: float = 0.0
-    """Divided by the number of cores that the server wanted on average, but at least by 1."""
+    """For the server: the time taken from it ÷ the number of cores that it wanted on average, at least 1."""
     generator: float = 0.0
-    """The same for the load generator."""
+    """As `server`, for the load generator."""
     host: float = 0.0
-    """The part of the greater share that the host of a virtual machine had."""
+    """The part of the greater of both shares that the host of a virtual machine had."""
 
     @property
     def is_busy(self) -> bool:
@@ -422,9 +424,9 @@ class Busy:
     def explains(self, metric: Metric) -> float:
         """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
 
-        A rate loses the share t of the time in which others had the core, times `_COLD`. For a percentile it matters
-        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). With a
-        share r of requests above it, the percentile may be 1 / (1 - t / r) times as long.
+        If others had the core for the share t of the time, a rate loses t times `_COLD`. For a percentile it matters
+        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). A percentile
+        with a share r of requests above may be 1 / (1 - t / r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0
@@ -444,7 +446,7 @@ def busy_of(recording: Recording) -> Busy:
 
 
 def _busy_in(span: Span) -> tuple[float, float, float]:
-    """Returns the fields of `Busy` for one start-up."""
+    """Returns the shares of server, generator and host for one start-up, as in `Busy`."""
     boot = span.boot
     server_ran = max(_shares(span, _of_server)[0], span.cpu_ns / max(1, span.end_ns - span.start_ns))
     _, server_waited = _shares(span, span.workers_in)
@@ -456,9 +458,10 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 
 
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
-    """Returns the share of the time that others took from server or generator, and the host's part of it.
+    """Returns the share of the time that other programs took from server or generator, and the host's part of it.
 
-    `ran` and `waited` are its seconds per second. `other_side_ran` is the time that the other one had on its cores.
+    `ran` and `waited` are the seconds per second of this one of the two. `other_side_ran` is the other one's time on
+    the same `cores`.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
@@ -473,7 +476,7 @@ def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_
 
 
 def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> tuple[float, float]:
-    """Returns how long processes ran, and how long their main threads waited for a core, in seconds per second."""
+    """Returns how long processes ran, and how long their main threads waited for a core, both in seconds per second."""
     return (
         span.growth(lambda sample: _sum(use.cpu_ns for use in processes(sample))) or 0.0,
         span.growth(lambda sample: _sum(use.waiting_ns for use in processes(sample))) or 0.0,
@@ -481,7 +484,7 @@ def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> 
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Returns None without values, or if one of them is unknown."""
+    """Returns the sum; None without values, or if one of them is unknown."""
     known = list(values)
     return sum(value for value in known if value is not None) if known and None not in known else None
 
@@ -489,17 +492,17 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # --- Peak memory by answered requests: peaks compare only if both servers have answered equally many
 
 Course: TypeAlias = tuple[tuple[int, int], ...]
-"""Points: how many requests a start-up had answered, good or failed, and its peak memory until then in bytes."""
+"""Points: how many requests a start-up had answered, good or failed, and its peak memory so far in bytes."""
 _MOST_POINTS = 64
 
 
 def course_of(
     readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
 ) -> Course:
-    """Returns the course of a load. `readings` are instants with the peak memory until then.
+    """Returns the course of a load. Each of `readings` is an instant and the peak memory so far.
 
-    `warmed` requests were answered before the rounds, in the stretches `warm`: start and end, in ns before the rounds
-    begin. Requests are assumed to end evenly within these stretches, and within each round.
+    `warmed` requests were answered before the rounds. `warm` are the stretches of this warm-up: start and end, in ns
+    before the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
     """
     if not readings or not rounds:
         return ()
@@ -524,7 +527,7 @@ def course_after(earlier: Course, later: Course) -> Course:
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
-    """Returns at most `most` points: the first and last point of each stretch without growth, or some of them."""
+    """Returns the first and last point of each stretch without growth. At most `most` points stay."""
     points = tuple(points)
     sizes = [size for _, size in points]
     kept = [

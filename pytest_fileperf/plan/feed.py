@@ -22,7 +22,7 @@ MOST_DRAWN = 100_000
 MOST_ROWS = 1_000_000
 """The most rows of any other feed: more would fill the memory."""
 Columns: TypeAlias = Mapping[str, tuple[object, ...]]
-"""By the field's name, its value in each row."""
+"""For each field's name, the field's value in each row."""
 
 
 def columns_of(feed: object, fields: Collection[str]) -> Columns:
@@ -90,7 +90,7 @@ def _value(row: object, name: str, place: int) -> object:
 # --- The order in which a load sends its requests: a seed makes it the same in every run
 
 ORDERS = ("cycle", "shuffle", "zipf")
-"""One after the other, in a repeated random order, or at random with the first rows far more often."""
+"""Rows one after the other, in a repeated random order, or at random with the first rows far more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class Order:
     """Whether each connection goes through all rows by itself."""
 
     def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
-        """Yields rows from 0 to below `count`, without end, from place `first` in the order.
+        """Yields indexes of rows, below `count`, without end, from place `first` in the order.
 
         `zipf` draws row i with a probability in proportion to 1 / (i + 1), with `own` as a further seed. Clients ask
         for a web server's files by this law: Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999.
@@ -136,21 +136,21 @@ class Order:
 # --- Many requests as one load: recipes with fields, the rows of values for them, and the order of the rows
 
 _IN_URL = (Place.PATH_START, Place.PATH_FIRST, Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
-"""Httpx sends these texts as they are."""
+"""Places of fields whose texts httpx sends as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     recipes: tuple[Operation, ...]
-    """With fields such as `{id}`."""
+    """Requests with fields such as `{id}`."""
     names: tuple[str, ...] = ()
-    """Of each recipe. Requests with the same name get figures together, besides the whole load's."""
+    """Each recipe's name. Requests with the same name get joint figures, besides the whole load's."""
     order: Order = Order()
     columns: Columns = field(default_factory=dict)
     make: Callable[[object], object] | None = None
-    """Makes the feed for `columns` from the result of each start-up's setup."""
+    """Makes the feed for `columns` from the result of each start-up's setup. None if the feed needs no setup."""
     urls: tuple[str, ...] = ()
-    """The URL of each row, if recipes have none of their own."""
+    """Each row's URL, if recipes have no URL of their own."""
     uses: tuple[int, ...] = ()
     """Each row's index into `recipes`; empty for a single recipe."""
 

@@ -34,22 +34,22 @@ class LoadPlan:
     connections: int
     """The most requests that are under way at once."""
     warmup_ns: int
-    """Its samples are thrown away."""
+    """Length of the warm-up, whose samples are thrown away."""
     round_ns: int
-    """With `requests`: a limit. Requests that were not sent by then have failed."""
+    """Length of a round. With `requests` it is a limit: requests that were not sent by then have failed."""
     rounds: int
     timeout_ns: int
     """A request that takes longer counts as failed. In an open loop the wait for a connection has the same limit."""
     requests: int | None = None
-    """A fixed number of requests instead of a time; they make one round, without warm-up."""
+    """A fixed number of requests instead of a time; these make one round, without warm-up."""
     burst: int | None = None
-    """A number of requests, all due at once; they make one round, without warm-up."""
+    """A number of requests that are all due at once; these make one round, without warm-up."""
     rate: float | None = None
     """Open loop: requests per second."""
     seed: int | None = None
-    """With `rate`: draws random due times. None spaces them evenly."""
+    """With `rate`: due times are random, drawn with this seed. None spaces them evenly."""
     ramp: Ramp | None = None
-    """As long as all rounds together, without warm-up."""
+    """How the rate or the number of connections changes, over the length of all rounds; without warm-up."""
     pause: Pause | None = None
     """How long each connection waits before its next request; closed loops only."""
     close: bool = False
@@ -57,17 +57,17 @@ class LoadPlan:
     generators: int = 1
     """The most processes that make the load together; `split` gives each its part."""
     share: Share = WHOLE
-    """This process's part: it has its own `connections`, `requests` and `burst`, but the whole load's `rate` and
-    `ramp`."""
+    """This process's part of the load. `connections`, `requests` and `burst` are the part's own, but `rate` and `ramp`
+    are the whole load's."""
 
     @property
     def counted(self) -> bool:
-        """Whether it has a fixed number of requests, and ends with the last one."""
+        """Whether the load has a fixed number of requests, and ends with the last one."""
         return self.requests is not None or self.burst is not None
 
     @property
     def opened_first(self) -> int:
-        """How many connections to open at the start. The others open on demand, as unused ones change the server."""
+        """How many connections to open at the start. Others open on demand, as unused connections change the server."""
         if self.rate is not None or self.ramp is not None or self.pause is not None:
             return 0
         return min(number for number in (self.connections, self.requests, self.burst) if number is not None)
@@ -121,7 +121,7 @@ class Side(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideTurns:
-    """A closed loop on one of two servers, during this server's turns."""
+    """A closed loop on one of two servers, during this server's turns (slices of the load)."""
 
     open_loop, slots_rest = False, True
     edges: tuple[int, ...]
@@ -136,7 +136,7 @@ class SideTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternation:
-    """Cycles of one turn of each server; the first ones warm up.
+    """Cycles in which each server has one turn (slice of load); the first cycles warm up.
 
     | base | now | now | base | base | now | now | base | …
      warm-up                   cycle 0      cycle 1
@@ -147,13 +147,13 @@ class Alternation:
     requests = burst = pause = None
     counted = False
     connections: int
-    """To each server; the load goes to one at a time."""
+    """The number of connections to each server; the load goes to one server at a time."""
     warmup_ns: int
-    """For each server, before the first cycle that counts."""
+    """The length of each server's warm-up, before the first cycle that counts."""
     turns_ns: tuple[int, ...]
     """For each cycle, how long each of its two turns takes."""
     handover_ns: int
-    """The part of each turn that no rate counts."""
+    """The first part of each turn, which no rate counts."""
     firsts: tuple[Side, ...]
     """For each cycle, the server that begins."""
     timeout_ns: int
@@ -162,7 +162,7 @@ class Alternation:
     generators: int = 1
     """The most processes that make the load together; all have the same turns."""
     share: Share = WHOLE
-    """This process's part: it has its own `connections`."""
+    """This process's part of the load: `connections` is the part's own."""
 
     @property
     def opened_first(self) -> int:
@@ -187,7 +187,7 @@ class Alternation:
         return SideTurns(edges=tuple(at for turn in (*warm, *turns) for at in turn))
 
     def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
-        """Returns the start and end of each turn that counts for this server, in ns since `measured_from_ns`."""
+        """Returns (start, end) of each turn of this server, without the handover, in ns since `measured_from_ns`."""
         return tuple((start + self.handover_ns, end) for start, end in _turns(self.firsts, self.turns_ns, side))
 
     @property
@@ -196,7 +196,7 @@ class Alternation:
 
 
 def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[tuple[int, int]]:
-    """Returns the start and end of each turn of one server, in ns since the first cycle began."""
+    """Returns (start, end) of each turn of the server `side`, in ns since the first cycle began."""
     turns, begun_ns = [], 0
     for first, turn_ns in zip(firsts, turns_ns, strict=True):
         start_ns = begun_ns + (turn_ns if first != side else 0)

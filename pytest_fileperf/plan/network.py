@@ -14,14 +14,15 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How clients reach a server, besides its URL. Remote load generators get it, so it has no private key."""
+    """How clients reach a server, besides its URL. Has no private key, as remote load generators get it."""
 
     uds: str | None = None
-    """The path of its Unix socket, instead of a port."""
+    """The path of the server's Unix socket; None for a port."""
     trusted: str | bool = True
-    """PEM of the server's certificate or its authority. True: httpx's authorities. False: any certificate."""
+    """PEM of the server's certificate or of its authority. True: the authorities that httpx trusts. False: any
+    certificate."""
     is_own: bool = False
-    """Whether the plugin gave the server its certificate, which may then be for another host."""
+    """Whether the plugin made the server's certificate, which may then name another host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +34,10 @@ class Network:
     addresses: frozenset[str] = frozenset()
     """Allowed IP addresses besides the loopback ones."""
     loopback: bool = True
-    """Whether load may go to 127.0.0.0/8, ::1 and localhost. On a remote machine these mean that machine."""
+    """Whether load may go to 127.0.0.0/8, ::1 and localhost. On a remote machine these addresses mean that machine."""
 
     def allows(self, host: str) -> bool:
-        """Returns whether load may go to this host. Other names than localhost are not looked up, so not allowed."""
+        """Returns whether load may go to this host. Names other than localhost are not looked up, so not allowed."""
         return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:
@@ -44,7 +45,7 @@ class Network:
         return bool(self.addresses) and host != "localhost" and _number(host) is None
 
     def problem_of(self, url: str) -> str | None:
-        """Returns why no load may go to this URL. None if it may, or if its host must be looked up."""
+        """Returns why no load may go to this URL. None if load may, or if the URL's host must be looked up."""
         host = "localhost" if unix_socket(url) else urlsplit(url).hostname or ""
         if self.allows(host) or self.looks_up(host):
             return None
@@ -82,7 +83,7 @@ def host_in_url(host: str) -> str:
 
 
 def url_problem(url: str) -> str | None:
-    """Returns why the text is not a server's address; None if it is one."""
+    """Returns why `url` is not a server's address; None if it is."""
     parts, shown, uds = urlsplit(url), without_queries(url), unix_socket(url)
     if uds is not None and not uds.startswith("/"):
         return f"{shown!r} names no Unix socket. Write its full path, like http+unix://%2Frun%2Fapp.sock"

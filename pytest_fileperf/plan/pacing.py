@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _CANDIDATES = 40
 _MOST_INSTANTS = 1_000_000
-"""For all candidates together, which takes about 0.1 s. The more requests a load has, the less draws differ."""
+"""The most instants that all candidates together have, which takes about 0.1 s. The more requests a load has, the less
+draws differ."""
 
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
@@ -42,7 +43,7 @@ def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
 
 
 def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
-    """Returns the mean wait in ns of the requests due from `from_ns` on, in a queue with this service time."""
+    """Returns the mean wait (ns) of the requests due from `from_ns` on, in a queue that needs `service_ns` for each."""
     import numpy as np
 
     before_ns = service_ns * np.arange(due_ns.size)
@@ -51,7 +52,7 @@ def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) 
 
 
 def place_of(number: int, begin: float) -> float:
-    """Returns the quantile from 0 to 1 of the draw with this number; `begin` is the quantile of draw 0."""
+    """Returns the quantile, from 0 to 1, that draw `number` shall have; `begin` is the quantile of draw 0."""
     # Places at the distance of the golden ratio fill a range evenly, however many there are.
     return (begin + number * (math.sqrt(5) - 1) / 2) % 1.0
 
@@ -59,7 +60,7 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns a seed whose `crowding` has the quantile `place` (0 to 1). The server answers `busy_rate` a second."""
+    """Returns a seed whose `crowding` has the quantile `place` among draws. The server answers `busy_rate` a second."""
     expected = max(1.0, rate * duration_ns / _SECOND_NS)
     seeds = [chance.randrange(1 << 31) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
     # A queue clears crowds only if it is faster than the requests come.
@@ -79,23 +80,24 @@ class Share:
     of: int = 1
     """How many generators make the load."""
     before: int | None = None
-    """How many requests the generators before it make. None if the load has no fixed number of them."""
+    """How many requests the generators before this one make. None if the load has no fixed number of requests."""
     connections: int = 0
-    """Of all generators together; 0 if it makes the load alone."""
+    """The number of connections of all generators together; 0 if one generator makes the load alone."""
 
     def part_of(self, total: int) -> int:
         """Returns this generator's part of a total. All generators' parts add up to the total."""
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
-        """Takes the number of this generator's connection or due time. Returns its number among all; from 0 on."""
+        """Returns the number, from 0 on, that this generator's connection or due time `own` has in the whole load."""
         return own * self.of + self.place
 
     def first(self, period: int) -> int:
         """Returns the generator's first place in a sequence that repeats after `period` requests.
 
         Every generator goes through the whole sequence at its own pace, so they begin at equal distances. With a fixed
-        number of requests, each begins where the one before it ends. So together they send the same as one generator.
+        number of requests, each generator begins where the one before ends. Together they then send the same as one
+        generator.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 
@@ -113,13 +115,14 @@ class Pacing(Protocol):
 
     @property
     def slots_rest(self) -> bool:
-        """Whether fewer requests may be under way than there are connections."""
+        """Whether there may be fewer requests under way than connections."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns when the next request is due, in nanoseconds since the load began; None after the last request.
 
-        `elapsed_ns` is the time now, on the same clock. `started` requests have been started so far, and `busy` of them
-        are under way. If the due time is past, send at once. Otherwise ask again then, or when a request ends.
+        `elapsed_ns` is the time now, on the same clock. `started` requests have been started so far, and `busy` of
+        these are under way. If the due time is past, send at once. Otherwise ask again at that time, or when a request
+        ends.
         """
 
 
@@ -129,9 +132,9 @@ class ClosedLoop:
 
     open_loop = slots_rest = False
     duration_ns: int
-    """Warm-up and rounds together. With `requests` a limit, as every load has to end."""
+    """Warm-up and rounds together. With `requests` it is a limit, as every load has to end."""
     requests: int = sys.maxsize
-    """The loop ends when it has started so many."""
+    """The loop ends when it has started so many requests."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         return elapsed_ns if elapsed_ns < self.duration_ns and started < self.requests else None
@@ -139,7 +142,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantRate:
-    """A request is due every 1/rate seconds, the first one at once: `rate` × duration of them, rounded up."""
+    """A request is due every 1/`rate` seconds, the first one at once. In all, `rate` × duration are due, rounded up."""
 
     open_loop = slots_rest = True
     rate: float
@@ -158,9 +161,9 @@ class Arrivals:
 
     open_loop = slots_rest = True
     due_ns: tuple[int, ...]
-    """One for each request, ascending."""
+    """The due time of each request, ascending."""
     duration_ns: int = 0
-    """The load lasts so long, even after the last request."""
+    """The load lasts for at least this time, even if its last request is due earlier."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         if started < len(self.due_ns):
@@ -176,7 +179,7 @@ def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stretch of a ramp: evenly from the target of the stage before it (or from 0) to its own."""
+    """A stretch of a ramp. It goes evenly from the last stage's target (or from 0) to its own."""
 
     duration_ns: int
     """0 for a jump."""
@@ -211,7 +214,7 @@ class RateRamp(_Ramp):
 
     @cached_property
     def _starts(self) -> tuple[tuple[int, float, float], ...]:
-        """For each stage, and for the end: start in ns, rate, and how many requests were due before."""
+        """For each stage, and for the end: its start in ns, the rate then, and how many requests were due before."""
         begins = accumulate((stage.duration_ns for stage in self.stages), initial=0)
         rates = (0.0, *(stage.target for stage in self.stages))
         seconds = (stage.duration_ns / _SECOND_NS for stage in self.stages)
@@ -222,7 +225,7 @@ class RateRamp(_Ramp):
         return tuple(zip(begins, rates, counts, strict=True))
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns when the integral of the rate reaches `started`; if it never does, the end."""
+        """Returns when the integral of the rate reaches `started`. If the integral never does, returns the end."""
         end_ns, _, total = self._starts[-1]
         if started >= total:
             return end_ns if elapsed_ns < end_ns else None
@@ -259,7 +262,7 @@ Ramp: TypeAlias = RateRamp | ConnectionRamp
 
 
 def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: int) -> int | None:
-    """Returns the first instant, from `from_ns` on, at which the stage's line from `level` is at least `wanted`."""
+    """Returns the first instant from `from_ns` on at which the stage, begun at `level`, has `wanted`; None if never."""
     if stage.duration_ns == 0:
         return None
     slope = (stage.target - level) / stage.duration_ns

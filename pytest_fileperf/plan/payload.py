@@ -22,7 +22,7 @@ UNIQUE_BYTES = 48
 
 
 def unique_bytes() -> bytes:
-    """Returns the next text: hexadecimal digits, which need no quoting. It takes a microsecond."""
+    """Returns a new text: hexadecimal digits, which need no quoting. This takes a microsecond."""
     counter, keyed = _own()
     number = b"%016x" % next(counter)
     digest = keyed.copy()
@@ -62,10 +62,10 @@ class Payload:
     unique: bool = False
     """Whether each request gets other content: its last 48 bytes are a counter and a digest."""
     tail: bytes = b""
-    """Replaces the content's last bytes, which makes it unique."""
+    """Replaces the content's last bytes, which makes the content unique; empty for no change."""
 
     def fresh(self) -> Payload:
-        """Returns a copy whose end no other payload has. Send it, and compare the answer with it."""
+        """Returns a copy whose last bytes no other payload has. Send the copy, and compare the answer with it."""
         return ending(self, unique_bytes()) if self.unique else self
 
     def read(self) -> bytes:
@@ -123,7 +123,7 @@ class Payload:
 
 
 def ending(content: Payload, tail: bytes) -> Payload:
-    """Returns the payload with the same end in all requests, instead of a unique one in each."""
+    """Returns the payload with the end `tail` in all requests, instead of a unique end in each request."""
     return replace(content, unique=False, tail=tail)
 
 
