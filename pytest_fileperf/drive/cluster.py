@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 
 _PACKAGE, _MODULE = "pytest-fileperf", "pytest_fileperf"
 _ANSWER_S = 5.0
-"""A worker that does not answer for this long is not used."""
+"""A worker that does not answer a question within this time is not used."""
 _ASKED_AGAIN_S = 60.0
 """A silent worker is asked once more after this time."""
 _SAME = "install the same version"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
-"""The number of workers, the silent workers' addresses, and the first time whether another test run uses some."""
+"""The number of workers, the silent workers' addresses, and whether another test run uses the cluster (told only
+once)."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
-    """Returns why a worker's versions or code do not fit; else nothing. `there` is its `whereabouts()`, or an error."""
+    """Returns why a worker's versions or code do not fit; else empty. `there` is its `whereabouts()`, or an error."""
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
@@ -53,7 +54,7 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
 
 
 def _in_turn(workers: Sequence[str]) -> Sequence[str]:
-    """Sorts the workers so that the first ones are spread over as many machines as possible."""
+    """Returns the workers, sorted so that the first ones are on as many different machines as possible."""
     places: dict[str, int] = {}
     ranked = []
     for worker in sorted(workers):
@@ -67,16 +68,16 @@ def _in_turn(workers: Sequence[str]) -> Sequence[str]:
 
 _CONNECT_S = 10.0
 _ASKED_S = 15.0
-"""Time limit for asking all workers once, and for asking each silent one alone afterwards."""
+"""Time limit for asking all workers together, and then each silent worker alone."""
 _REPLACED_S = 3.0
-"""How long a load waits for another worker if one is gone: some deployments start a replacement."""
+"""How long a load waits for another worker if its worker is gone: some deployments start a replacement."""
 _CLOSE_S = 1.0
 _KEY = "fileperf-generator-"
 _Result = TypeVar("_Result")
 
 
 class Cluster:
-    """A connection to a Dask scheduler, made when it is first needed. Its maker closes it."""
+    """A connection to a Dask scheduler, made when it is first needed. Whoever made this object closes it."""
 
     def __init__(self, scheduler: str) -> None:
         self.title = scheduler
@@ -94,11 +95,11 @@ class Cluster:
         self._told_shared = False
 
     def workers(self) -> Workers:
-        """Returns the cluster's workers. Raises GeneratorError if no worker can make a load, or one is unfit."""
+        """Returns which workers there are. Raises GeneratorError if no worker can make a load, or if one is unfit."""
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
-        """Returns a further generator, which takes a worker with its first load."""
+        """Returns a further generator. With its first load, the generator takes a worker."""
         return RemoteHandle(self)
 
     def close(self) -> None:
@@ -112,7 +113,7 @@ class Cluster:
             self._thread.join(_CLOSE_S)
 
     def call(self, work: Coroutine[Any, Any, _Result], *, timeout_s: float) -> _Result:
-        """Runs the coroutine on the client's event loop and returns its result. Raises TimeoutError."""
+        """Runs the coroutine on the event loop of Dask's client and returns its result. Raises TimeoutError."""
         future = self.spawn(work)
         try:
             return future.result(timeout_s)
@@ -155,7 +156,7 @@ class Cluster:
         return self._gone()
 
     async def worker_for(self, handle: RemoteHandle) -> tuple[str, Mapping[str, str]]:
-        """Returns a worker without a generator, and its whereabouts. Raises LookupError if none is left in a moment."""
+        """Returns an unused worker's address, and its whereabouts. Raises LookupError if no worker gets free soon."""
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:
@@ -168,7 +169,7 @@ class Cluster:
             await asyncio.sleep(_REPLACED_S / 10)
 
     def release(self, worker: str, handle: RemoteHandle) -> None:
-        """Lets other generators use a worker, after the worker has reported again that it is fit."""
+        """Lets other generators use the worker of `handle`. First the worker must report again that it is fit."""
         if self._used.get(worker) is handle:
             del self._used[worker]
             self._fit.pop(worker, None)
@@ -189,7 +190,7 @@ class Cluster:
         return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the fit workers. Raises GeneratorError, and always again once Dask was silent."""
+        """Returns fit workers' whereabouts by address. Raises GeneratorError, and always again once Dask was silent."""
         client = await self.client()
         try:
             async with asyncio.timeout(_ASKED_S):
@@ -223,7 +224,7 @@ class Cluster:
         return fit
 
     async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
-        """Returns the problems of workers that answer. Notes which ones are fit, and which are silent."""
+        """Returns the problems of workers that answer. Notes which workers are fit, and which ones are silent."""
         from distributed.versions import get_versions
 
         if not workers:

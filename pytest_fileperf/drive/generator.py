@@ -42,26 +42,28 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 class LoadOrder:
     """A load to make. The answers are any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    One of several generators, or a remote generator, first sends `READY`. Then it waits for a number: the instant at
-    which all begin, on its machine's monotonic clock.
+    If there are several generators, or the generator is remote, it first sends `READY`. Then it waits for a number: the
+    instant at which all generators begin, on the monotonic clock of its machine.
     """
 
     works: bytes
-    """A pickled tuple with the `Work` of each target. The generator unpacks it late, to report failing imports."""
+    """A pickled tuple with the `Work` for each of `targets`. The generator unpacks it late, to report failing
+    imports."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
-    """Old and new version for a comparison, else one target."""
+    """The servers of old and new version for a comparison, else one server."""
     cores: frozenset[int] | None
     is_from_elsewhere: bool = False
-    """Whether a remote test process orders the load. It then never begins late, and ends if nobody asks for it."""
+    """Whether a test process orders the load through Dask. The load then never begins late, and ends if nobody asks for
+    it."""
 
 
 READY, ALIVE = "ready", "alive"
-"""A generator's message that it could begin, and the message that its test process is still there."""
+"""A generator sends `READY` when it can begin. Its test process sends `ALIVE` to show that it is still there."""
 
 
 class LateError(Exception):
-    """A generator got the instant to begin too late, by this much, and has not begun."""
+    """A generator got the instant to begin `by_ns` too late, and has not begun."""
 
     def __init__(self, by_ns: int) -> None:
         super().__init__(by_ns)
@@ -69,7 +71,7 @@ class LateError(Exception):
 
 
 def write_message(stream: IO[bytes], message: object) -> None:
-    """Raises OSError if nobody reads any more."""
+    """Writes a message and flushes. Raises OSError if nobody reads the stream any more."""
     pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
@@ -118,7 +120,7 @@ def main(scratch: str) -> None:
 
 
 class _Lease:
-    """Ends this process if its test process is silent for too long during a load."""
+    """A watch over the test process: if it is silent for too long during a load, this generator's process ends."""
 
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
@@ -146,7 +148,7 @@ class _Lease:
 
 
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
-    """Passes messages on, and ends this process once the test process has closed the pipe, or is gone."""
+    """Puts messages into `jobs`. Ends this process after the test process has closed the pipe, or is gone."""
     while (message := read_message(commands)) is not None:
         lease.heard_s = monotonic()
         if message != ALIVE:
@@ -177,7 +179,7 @@ def _answer(
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[Run, ...] | Exception:
-    """Returns the results, or the error that the test process raises. `anywhere` are all cores of this process."""
+    """Returns the results, or an error that the test process raises. `anywhere` are all cores of this process."""
     try:
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
@@ -204,7 +206,7 @@ def _answer(
 
 
 def _unpacked(works: bytes) -> tuple[Work, ...]:
-    """Returns the works. Raises LoadError if their imports are missing here, or fail."""
+    """Returns the unpickled works. Raises LoadError if modules that they import are missing here, or fail."""
     try:
         each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
     except Exception as error:  # imported modules may raise anything
@@ -216,7 +218,7 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
 
 
 def _allow_files(connections: int) -> None:
-    """Raises the limit of open files as far as needed, or FileLimitError if that is not allowed."""
+    """Raises the limit of open files as far as `connections` need. Raises FileLimitError if that is not allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -263,7 +265,7 @@ def _journeys(works: tuple[Work, ...]) -> list[Journey]:
 
 @contextmanager
 def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
-    """Pickles the classes and functions of test modules by value: another process may be unable to import these."""
+    """Lets classes and functions of test modules be pickled by value: another process may be unable to import these."""
     import cloudpickle
 
     owners = [own for journey in _journeys(works) for own in (journey.function, *map(type, journey.arguments))]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost: Mapping[int, str]) -> Run:
-    """Joins the results of generators on one target. `shares` and `lost` are by the generators' numbers."""
+    """Returns one result for several generators on one target. `shares` and `lost` are by the generators' numbers."""
     results = list(shares.values())
     first = results[0]
     subjects = dict.fromkeys(subject for own in results for subject in own.subjects)
@@ -104,36 +104,36 @@ def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
 # --- The test process's side of a generator: starts it, orders loads, listens, ends it
 
 CHECK_S = 0.25
-"""How often the server is checked while waiting for a generator."""
+"""While it waits for a generator, the test process checks the server this often."""
 _END_S = 5.0
 
 
 class Generator:
     is_elsewhere, worker = False, ""
     ahead_ns = clock_error_ns = distance_ns = head_start_ns = 0
-    """It is on this machine, so it has the same clock, and a message to it takes no time."""
+    """All 0: a generator on this machine has the same clock, and messages to it take no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace the process. `path` replaces `sys.path` there."""
+        """With `coverage`, a tracer of the test run may also trace the generator. `path` replaces `sys.path` there."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""
         self._child: Child | None = None
-        """The generator, or the supervisor above it."""
+        """The generator's process, or the supervisor's that started it."""
         self._process: subprocess.Popen[bytes] | None = None
         self._put: Callable[[object], None] = lambda _: None
         self._pid: int | None = None
-        """The process that serves the loads; None until it has reported itself."""
+        """The id of the process that makes the loads; None until it has reported itself."""
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while it is not running."""
+        """The generator's process id; None while its process is not running."""
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Another thread calls `put` with each message, and with None once the process has ended.
+        """Orders a load. Another thread calls `put` with each message, and with None once the process has ended.
 
-        Starts the process if it is not running. Raises GeneratorError.
+        Starts the process if it is not running. Raises GeneratorError if it cannot.
         """
         try:
             self._start()
@@ -190,7 +190,7 @@ class Generator:
         self.send(list(sys.path if self._path is None else self._path))
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Passes messages on, and at last None; nothing more once another process has taken this one's place."""
+        """Passes messages on, and at last None. Passes on nothing after another process took its place."""
         assert process.stdout is not None
         with suppress(Exception):  # closed while it was read, or not a pickle
             while (message := read_message(process.stdout)) is not None and process is self._process:
@@ -203,7 +203,7 @@ class Generator:
             put(None)
 
     def ended(self) -> str:
-        """Returns `'s process ended with exit code 7`, to follow its name."""
+        """Returns how the process ended, to follow a generator's name: `'s process ended with exit code 7`."""
         if self._child is None:
             return "'s process is gone"
         code = self._child.ended(wait_s=_END_S)
@@ -213,7 +213,7 @@ class Generator:
         return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
-        """Keeps journeys' prints from filling the disk. Call it now and then while the process runs."""
+        """Shortens the process's log, as journeys' prints could fill the disk. Call it now and then during a load."""
         if self._child is not None:
             self._child.shorten_log()
 
@@ -221,8 +221,8 @@ class Generator:
 # --- group
 
 _SILENT_S = 5.0
-"""A generator reports its progress four times a second. It is given up after a request's time limit plus this time: a
-journey's code may keep it from reporting."""
+"""A generator reports its progress four times a second. It is given up if it is silent for a request's time limit plus
+this time. A journey's code may keep it from reporting for as long as the limit."""
 
 
 Member: TypeAlias = "Generator | RemoteHandle"
@@ -230,13 +230,13 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 class Generators:
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace them. With a `cluster`, they run on its workers."""
+        """With `coverage`, a tracer of the test run may also trace generators. With `cluster`, its workers run them."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
         self._generators = [self._new()]
         self._used = 1
-        """How many of them make the load, or made the last one. The others are idle."""
+        """How many of the generators make the load, or made the last one. The others are idle."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -260,10 +260,11 @@ class Generators:
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
     ) -> tuple[Run, ...]:
-        """Loads one target, or alternately an old and a new version, and returns the result of each.
+        """Loads one target, or alternately an old and a new version, and returns the result for each target.
 
         There is one work per target. `check` is called a few times a second, and may raise to end the load. If
-        generators need an instant at which to begin, `begins` gets it beforehand. Any error ends all processes.
+        generators have to begin at the same instant, `begins` gets this instant beforehand. Any error ends all
+        processes.
 
         Raises PlanError, LoadError, GeneratorError, or httpx.ConnectError if no server accepts connections.
         """
@@ -296,14 +297,14 @@ class Generators:
 
 
 def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] | None]:
-    """Returns each generator's cores: one each if there are enough, else all of them."""
+    """Returns each generator's cores: one core each if there are enough, else all cores for each."""
     if cores is None or count == 1 or len(cores) < count:
         return [cores] * count
     return [frozenset({core}) for core in sorted(cores)[:count]]
 
 
 class _Together:
-    """One load. A single generator on this machine begins as soon as it can, several begin at the same instant."""
+    """One load by several generators, which begin together. A single one on this machine begins as soon as it can."""
 
     def __init__(
         self,
@@ -314,7 +315,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns` is how much earlier the generators get the instant to begin, after they got it too late."""
+        """`more_ns`: how much earlier generators get the instant to begin, after a first try that was too late."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -412,7 +413,7 @@ class _Together:
                 self._lose(number, f" sent nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a generator. Raises GeneratorError for one on this machine if the load has not begun."""
+        """Goes on without a lost generator. Before the load, raises GeneratorError for one on this machine."""
         generator = self._generators[number]
         self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:

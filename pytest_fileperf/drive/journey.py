@@ -33,10 +33,10 @@ class Answers:
     def __init__(self) -> None:
         self._responses: list[httpx.Response] = []
         self.status: int | None = None
-        """The last answer's status, or the first status from 500 on; None before an answer."""
+        """The last answer's status, or the first status of 500 or more; None before an answer."""
         self.first_ns: int | None = None
         self.first_uncounted_ns = 0
-        """How much of the time until the first answer does not count."""
+        """How much of the time until the first answer does not count, in ns."""
 
     def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
         if self.first_ns is None:
@@ -50,9 +50,10 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer came, or else the end, less the time in between that does not count.
+        """Returns when the first answer came, less the uncounted time before it. Without an answer, the end counts.
 
-        `before_ns` and `uncounted_ns` are the client's time that did not count until the beginning and the end.
+        `before_ns` and `uncounted_ns` are how much of the client's time did not count until the beginning and until the
+        end.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns
@@ -67,7 +68,7 @@ class Answers:
 
 
 class CodeTime:
-    """Awaits something, and measures the time in which it did not wait: CPU time, and blocking code."""
+    """Awaits `code`, and measures in `total_ns` how long it did not wait: CPU time, and blocking code."""
 
     __slots__ = ("_code", "total_ns")
 
@@ -115,14 +116,14 @@ class CodeTime:
 # A request belongs to the innermost step of its task, and to every step around that one.
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
-"""The innermost step of a task. Tasks that begin within a step are in it too."""
+"""The innermost step of a task; None outside of steps. Tasks that begin within a step are in it too."""
 
 
 class Uncounted:
-    """Time that does not count: pauses, and the client's work while none of its requests was on its way.
+    """Time that does not count: pauses, and the client's work while no request of it was on its way.
 
-    On an idle core, httpx takes up to a millisecond to make a request and to read its answer. If that counted, a server
-    would seem slower to a journey than to a replayed request.
+    On an idle core, httpx takes up to a millisecond to make a request and to read its answer. If this time counted, a
+    server would seem slower to a journey than to a replayed request.
     """
 
     __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
@@ -134,7 +135,7 @@ class Uncounted:
         self._ended_ns = 0
 
     def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
-        """Changes the numbers of pauses, calls of the client and requests on their way, at `at_ns` or now."""
+        """Changes how many pauses, calls of the client and requests on their way there are, at `at_ns` or now."""
         self._pauses += pauses
         self._calls += calls
         self._on_the_way += on_the_way
@@ -149,7 +150,7 @@ class Uncounted:
             self._ended_ns += now_ns - self._since_ns
 
     def until_ns(self, now_ns: int) -> int:
-        """Returns the time until `now_ns`, which must be the present."""
+        """Returns how much time until `now_ns` does not count; `now_ns` must be the present."""
         return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
 
 
@@ -167,7 +168,7 @@ def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterat
 
 
 def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
-    """Notes a request on its way; call the returned function with the instant at which its answer is there."""
+    """Notes a request on its way. Call the returned function with the instant at which its answer is there."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(on_the_way=1)
@@ -234,7 +235,7 @@ class Step:
             self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))
 
     def _problem(self, slot: ClientSlot, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
-        """Returns kind and example of the step's failure; None if it went well, and if the load ends."""
+        """Returns (kind, example) of the step's failure. None if the step went well, or the load ends."""
         if isinstance(error, asyncio.CancelledError):
             if slot.load_ends:
                 return None
@@ -252,31 +253,31 @@ class Step:
 
 
 class Client(LoadClient):
-    """The client of one user, with its own cookies and connections. A journey is called with it.
+    """The client of one user, with its own cookies and connections. It is the argument of a journey.
 
     It is an `httpx.AsyncClient`, or with `family="httpx2"` an `httpx2.AsyncClient`.
     """
 
     def __init__(self, *, number: int = 0, **options: Any) -> None:
-        """`number` counts the users of the whole load, and seeds this user's random pauses."""
+        """`number` is the user's number in the whole load. It seeds this user's random pauses."""
         super().__init__(**options)
         # User code will hardly use these names on its client.
         self.fileperf_uncounted = Uncounted()
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
-        """Its transport; None if the app is in this process, and for HTTP/2."""
+        """The client's transport; None if the app is in this process, and for HTTP/2."""
         if self.wire is not None:
             self.wire.under_way = partial(on_the_way_in, self.fileperf_uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
         self.fileperf_slot: ClientSlot | None = None
-        """The slot that runs its journeys; None outside of a load, where no step is measured."""
+        """The slot that runs the client's journeys; None outside of a load, where no step is measured."""
         self._tallies: dict[str, Tally | None] = {}
 
     async def pause(self, time: float | str | Pause) -> None:
         """Waits like a user who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
 
-        No figure counts the pause, not even a figure of a step around it. Raises ValueError for anything else.
+        No figure counts the pause, not even a figure of a step around it. Raises ValueError for any other `time`.
         """
         pause = parse_pause(time)
         if pause is None:
@@ -306,7 +307,7 @@ class Client(LoadClient):
             return super().build_request(method, url, **arguments)
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Sends the request as httpx does; only the time on its way counts."""
+        """Sends the request as httpx does; only the time while the request is on its way counts."""
         with self._calling():
             return await super().send(request, **options)
 
@@ -318,7 +319,7 @@ class Client(LoadClient):
 
 
 class ClientSlot:
-    """Runs a coroutine function on its own httpx client, again and again."""
+    """Runs the coroutine function `call` on its own httpx client, again and again."""
 
     def __init__(
         self,
@@ -329,24 +330,24 @@ class ClientSlot:
         call: Callable[[Client, ClientSlot], Awaitable[object]],
         unchecked: bool,
     ) -> None:
-        """With `unchecked`, `call` does not check answers itself: a status of 500 or more is a failure."""
+        """With `unchecked`, `call` does not check answers, so a status of 500 or more is a failure."""
         self.load = load
         self.tally = tally
-        """Counts the current call. A call that sends different requests sets it."""
+        """Counts the current call. A `call` that sends different requests sets the tally itself."""
         self._client = client
         self._call = call
         self._unchecked = unchecked
         self._wire = client.wire
         self._unsent_before = 0
-        """Bytes that the transport had not sent before this call."""
+        """Bytes that the transport had not sent before the current call, added up."""
         self.answers = Answers()
-        """The current call's answers, and below its other facts."""
+        """The current call's answers. The next four fields are also about the current call."""
         self.due_ns: int | None = None
         self.problem: tuple[str, str] | None = None
-        """Kind and example of a failure that raised nothing."""
+        """(kind, example) of a failure that raised nothing."""
         self.is_expired = False
         self.load_ends = False
-        """Whether the end of the load cancels the call, which is not a failure."""
+        """Whether the call is cancelled because the load ends, which is not a failure."""
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
@@ -360,7 +361,7 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the call if it began before that instant. Pauses do not count, up to the time limit."""
+        """Cancels the call if it began before `started_before_ns`. Pauses do not count, up to the time limit."""
         if self._wire is not None and self._task is not None and self._task.done():
             self._wire.close_rested()  # connections
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
@@ -462,13 +463,13 @@ def built(client: LoadClient, operation: Operation) -> httpx.Request:
 
 
 async def send(client: LoadClient, operation: Operation) -> httpx.Response:
-    """Returns the answer before its body is read."""
+    """Sends the request, and returns the answer before its body is read."""
     of_sending = {name: value for name, value in operation.arguments.items() if name in _OF_SENDING}
     return await client.send(built(client, operation), stream=True, **of_sending)
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:
-    """Reads the answer; returns kind and description of its problem."""
+    """Reads the answer, and returns (kind, description) of its problem; None if it is good."""
     encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
     size, excerpt = 0, b""
     digest = hashlib.sha256() if expect.sha256 else None
@@ -486,7 +487,7 @@ async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tu
 
 
 async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yields the body as it came. If an auth flow has read it already, httpx keeps it decompressed."""
+    """Yields the body as it came. If an auth flow has already read it, httpx keeps it only decompressed."""
     if response.is_stream_consumed:
         yield response.content
         return

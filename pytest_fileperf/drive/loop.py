@@ -28,10 +28,10 @@ _TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in
 
 
 class Timer:
-    """Calls back at one instant at a time. Close it before its event loop ends.
+    """Calls `callback` at one instant at a time. Close the timer before its event loop ends.
 
     uvloop rounds timers to whole milliseconds, and asyncio waits in milliseconds. A kernel timer (timerfd, Linux) is
-    not rounded. On other systems this is the loop's own timer.
+    not rounded. On other systems this is the event loop's own timer.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Timer:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, instant_ns: int) -> None:
-        """Calls back at this instant of the monotonic clock, and no longer at the one set before."""
+        """Sets the timer to this instant of the monotonic clock. An instant that was set before no longer counts."""
         if self._fd >= 0 and _LIBC is not None:
             seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
             _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
@@ -72,7 +72,7 @@ class Timer:
 
 
 class Turns(Protocol):
-    """The load as a slot sees it. The slot asks it for the next piece of work."""
+    """The load as a slot sees it. A slot calls `next` with itself to get its next piece of work."""
 
     timeout_ns: int
     too_late: str
@@ -83,17 +83,17 @@ class Turns(Protocol):
 
 class Slot(Protocol):
     def start(self, due_ns: int | None) -> None:
-        """Begins a piece of work, and calls `LoadLoop.next` with itself when that has ended, good or failed.
+        """Begins a piece of work. When the work has ended, good or failed, calls `LoadLoop.next` with this slot.
 
         `due_ns` is the instant at which the work was due in an open loop; None in a closed loop.
         """
 
     def expire(self, started_before_ns: int) -> None:
-        """Fails the current piece of work if it began before that instant."""
+        """Fails the current piece of work if it began before `started_before_ns`."""
 
 
 class LoadLoop:
-    """Keeps slots busy until the pacing ends. If slots may rest, the slot that was busy last goes first."""
+    """Keeps slots busy until the pacing ends. If slots may rest, the slot that was used last gets the next work."""
 
     def __init__(
         self,
@@ -103,28 +103,28 @@ class LoadLoop:
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
     ) -> None:
-        """`pauses` has an iterator for each slot, with its pauses in ns before each piece of work."""
+        """`pauses` yields an iterator for each slot. The iterator has the pauses in ns before each piece of work."""
         self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
         self._pausing: dict[Slot, asyncio.TimerHandle] = {}
         self._recorder = recorder
         self.timeout_ns = timeout_ns
-        """Time limit of a piece of work, and of its wait for a slot before that."""
+        """Time limit of a piece of work, and of its wait for a slot before it begins."""
         self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0
-        """Pieces of work that were due so far, whether begun or dropped."""
+        """How many pieces of work were due so far, whether begun or dropped."""
         self._free: deque[Slot] = deque()
         self.at_once = False
-        """Whether `next` begins work before it returns: only if there is one slot and no wait."""
+        """Whether `next` begins work before it returns, which needs a single slot, a closed loop and no pauses."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
         self._is_over = False
         self._timer: Timer | None = None
         self._slots = 0
-        """Slots that may still get work."""
+        """How many slots may still get work."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self.last_start_ns = 0
 
@@ -146,10 +146,10 @@ class LoadLoop:
             self._woken_for_nothing()
 
     def next(self, slot: Slot) -> None:
-        """Takes back a slot, which is free for its next piece of work.
+        """Takes a slot that is free, and gives it its next piece of work.
 
-        Work begins after the event loop has handled everything that arrived together, but a single slot's at once.
-        Writing a large body evicts data that reading needs from the CPU's cache.
+        Work begins after the event loop has handled everything that arrived together, but a single slot's work begins
+        at once. Writing a large body evicts data that reading needs from the CPU's cache.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
@@ -165,7 +165,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the only slot's work if it is due. The server idles until then, so microseconds count."""
+        """Begins the only slot's work if it is due, and returns whether it was. The server idles until then."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)
@@ -182,7 +182,7 @@ class LoadLoop:
         self._start_free()
 
     def _pause(self, slot: Slot, pauses: Iterator[Iterator[int]]) -> None:
-        """Lets a slot pause, or retires it if no work will be left after the pause."""
+        """Lets a slot pause. If no work will be left after the pause, the slot gets no more work."""
         if slot not in self._pauses_of:
             self._pauses_of[slot] = next(pauses)
         pause_ns = next(self._pauses_of[slot])
@@ -195,7 +195,7 @@ class LoadLoop:
             self._retire(1 + self._woken_for_nothing())
 
     def _start_free(self) -> None:
-        """Starts due work on free slots, sets the timer for later work, and retires slots if there is no more."""
+        """Starts due work on free slots, and sets the timer for later work. If no work is left, retires the slots."""
         self._woken = False
         if self._is_over:
             return
@@ -227,7 +227,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _woken_for_nothing(self) -> int:
-        """Ends the pauses of slots that would find no more work; returns their number."""
+        """Ends the pauses of slots that would find no more work. Returns how many slots these were."""
         count = len(self._pausing)
         for timer in self._pausing.values():
             timer.cancel()
@@ -240,7 +240,7 @@ class LoadLoop:
             self._ended.set_result(None)
 
     def abort(self, error: BaseException) -> None:
-        """Makes `run` raise this error."""
+        """Makes `run` raise `error`."""
         if not self._ended.done():
             self._ended.set_exception(error)
 

@@ -38,7 +38,8 @@ from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
-"""How a part is sent: draws requests for each connection to replay, or makes each connection's slot."""
+"""How a part of a load is sent. A list has a function per connection that draws the requests to replay. A function
+makes each connection's slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +49,17 @@ class Target:
     """Base URL, without a slash at the end."""
     reach: Reach = field(default_factory=Reach)
     pids: tuple[int, ...] = ()
-    """The topmost processes of its server, if visible: rounds have the CPU time of their trees."""
+    """The topmost processes of the target's server, if visible: rounds have the CPU time of their trees."""
     network: Network = LOCAL
-    """Allowed destinations of its load, even by redirects."""
+    """The addresses to which the load may go, even by redirects."""
     family: str = "httpx"
-    """The client family for journeys that name none."""
+    """The client's package for journeys that name none, from `FAMILIES`."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
-    """Makes each client's transport if the app is in this process; None for sockets."""
+    """If the app is in this process: makes each client's transport. None for sockets."""
 
 
 class PreparedLoad:
-    """The load on a target, which can begin once `open` has returned."""
+    """The load on a target. It can begin once `open` has returned."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class PreparedLoad:
         files: PayloadFiles,
         stack: AsyncExitStack,
     ) -> None:
-        """Raises PlanError if a request cannot be built, or a value cannot be written in one."""
+        """Raises PlanError if a request cannot be built, or if a value cannot be written in a request."""
         self.recorder = recorder
         self._plan = plan
         self.target = target
@@ -97,7 +98,7 @@ class PreparedLoad:
         self.slots = [self._slot(ways, number, turn) for number in range(plan.connections)]
         through = "http2" if self._speaks_http2 else "client"
         self.engine = through if self._whys else "replay" if self._replays else "in-process"
-        """`why_engine` says why it is not `replay`."""
+        """If the engine is not `replay`, `why_engine` says why."""
         self.why_engine = "; ".join(self._whys)
         if self._idle is not None:
             stack.callback(self._idle.close)
@@ -105,7 +106,7 @@ class PreparedLoad:
             stack.callback(slot.close)
 
     async def open(self) -> None:
-        """Opens the plan's first connections if requests are replayed. Raises httpx.ConnectError or ConnectTimeout."""
+        """Opens the first connections if requests are replayed. Raises httpx.ConnectError or ConnectTimeout."""
         await open_all([slot.open for slot in self._replaying[: self._plan.opened_first]])
 
     async def _connect(self) -> Connection:
@@ -169,7 +170,7 @@ class PreparedLoad:
         return self._calling([call] * self._plan.connections, tally)
 
     def _way(self, work: PartWork, tally: Tally, named: Mapping[str, Tally], title: str = "") -> Way:
-        """Returns a part's way; `named` has the tallies of requests by name."""
+        """Returns how a part is sent; `named` has the tallies of requests by name, if requests have names."""
         if isinstance(work, Journey):
             journey = work
             if journey.http2 and not self._replays:
@@ -198,7 +199,7 @@ class PreparedLoad:
         return self._calling([_call(requests, tallies, own) for own in places], tallies[0])
 
     def _places(self, requests: Requests) -> list[Iterator[int]]:
-        """Returns the order of requests for each connection: shared, or its own."""
+        """Returns the order of requests for each connection, as indexes: one shared iterator, or one each."""
         count, order = requests.count, requests.order
         connections, share = self._plan.connections, self._plan.share
         if not order.each:
@@ -226,7 +227,7 @@ class PreparedLoad:
         return slot
 
     def _slot(self, ways: Sequence[Way], number: int, turn: Callable[[], int]) -> Slot:
-        """Returns a connection's slot. All replayed parts share it."""
+        """Returns a connection's slot. All parts that are replayed share one slot."""
         mixed = MixSlot(self.loop, turn) if len(ways) > 1 else None
         load: Turns = mixed or self.loop
         replay: VaryingSlot | None = None
@@ -245,16 +246,16 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part, made of one slot per part. These slots see it as the load."""
+    """A slot for work of any part of a mix, made of one slot per part. These inner slots see it as the load."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 
     def __init__(self, load: Turns, turn: Callable[[], int]) -> None:
-        """`turn` returns the index of the next part; all slots share it."""
+        """`turn` returns the index of the part whose work is next; all slots share `turn`."""
         self._load = load
         self._turn = turn
         self.own: Sequence[tuple[Slot, Draw | None]] = ()
-        """The slot of each part; if it is replayed, also the function that draws its requests."""
+        """The slot of each part, and for a replayed part the function that draws its requests."""
         self._now: Slot | None = None
         self.timeout_ns, self.too_late = load.timeout_ns, load.too_late
         self.at_once = False
@@ -312,11 +313,11 @@ def _call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -
 
 
 class _NotReplayableError(Exception):
-    """A request must go through httpx's client; the text says why."""
+    """A request cannot be replayed, so it must go through httpx's client; the text says why."""
 
 
 def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
-    """Returns a request that can be replayed. Raises PlanError and _NotReplayableError."""
+    """Returns a request's bytes for replay. Raises PlanError or _NotReplayableError."""
     with _building(operation):
         request = built(client, operation)
         signed = _signed(request, operation.arguments.get("auth"))
@@ -331,7 +332,7 @@ def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
 
 
 def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
-    """Returns the bytes of a request that httpx's client sends, without its authentication."""
+    """Returns the bytes of a request that httpx's client will send, without its authentication."""
     with _building(operation):
         request = built(client, operation)
         body = whole_body(request)
@@ -341,7 +342,7 @@ def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
 
 @contextmanager
 def _building(operation: Operation) -> Iterator[None]:
-    """Raises PlanError if httpx cannot build the request in the block."""
+    """Turns the errors of httpx in the block, where it builds the request, into PlanError."""
     try:
         yield
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
@@ -349,7 +350,7 @@ def _building(operation: Operation) -> Iterator[None]:
 
 
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
-    """Returns the request, with its header if `auth` is basic authentication; None for other authentication."""
+    """Returns the request, with a header if `auth` is basic authentication. None for any other authentication."""
     if auth is None:
         return request
     if isinstance(auth, tuple) and len(auth) == 2:

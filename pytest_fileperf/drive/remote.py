@@ -48,7 +48,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def whereabouts() -> dict[str, str]:
-    """Returns values to compare two processes by: `host`, `machine`, `net`, `pid`, `time` and `code`.
+    """Returns values that show what two processes share: `host`, `machine`, `net`, `pid`, `time` and `code`.
 
     On Linux, network, process ids and clock belong to namespaces, so containers on one machine may share none of them.
     """
@@ -85,11 +85,12 @@ def _code() -> str:
 
 
 Reading: TypeAlias = tuple[int, int, int]
-"""When a question for the time there was asked, the answer, and when it came, in ns of both clocks."""
+"""Three instants in ns: when a question for the time there was asked (clock here), the answer (clock there), and when
+it came (clock here)."""
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
-    """Returns how far the clock there is ahead, the greatest error of that, and the shortest round trip, in ns."""
+    """Returns how far the clock there is ahead, this figure's greatest error, and the shortest round trip, in ns."""
 
     def error_ns(reading: Reading) -> int:
         asked_ns, _, heard_ns = reading
@@ -102,7 +103,7 @@ def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, in
 
 
 def on_this_clock(result: Run, ahead_ns: int) -> Run:
-    """Returns the result with its instants on the clock here."""
+    """Returns the result with its instants on the clock here; the clock there is `ahead_ns` ahead."""
     if not ahead_ns:
         return result
 
@@ -132,7 +133,7 @@ class RemoteGenerator:
     """A generator for one test process. All methods except `__init__` run on the worker's event loop."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
-        """`path` is the test process's `sys.path`. Its entries may exist here too, and come after this process's."""
+        """`path` is the test process's `sys.path`. Its entries come after this process's, and may not exist here."""
         own = tuple(entry for entry in sys.path if entry)
         self._generator = Generator(path=(*own, *(entry for entry in path if entry and entry not in own)))
         self._changing = asyncio.Lock()
@@ -141,7 +142,7 @@ class RemoteGenerator:
         self._orders = 0
         self._messages: list[object] = []
         self._ending = "", ""
-        """As `Generator.ended` and `Generator.log_tail`."""
+        """Two texts, as `Generator.ended` and `Generator.log_tail` return them."""
         self._news = asyncio.Event()
         # Dask forgets this object if the test process is gone. The worker must not wait for the generator then.
         weakref.finalize(self, threading.Thread(target=self._generator.close, daemon=True).start)
@@ -164,7 +165,7 @@ class RemoteGenerator:
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Returns a pickle: the generator's process id, its messages (waits for one if there is none), its ending."""
+        """Returns a pickle: the generator's process id, its messages, its ending. Without a message, waits for one."""
         self._generator.shorten_log()
         self._pass_on(ALIVE)
         if not self._messages:
@@ -192,7 +193,7 @@ class RemoteGenerator:
         own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
-            """Keeps a weak reference, because the generator would keep this object alive for ever."""
+            """Passes a message on. It has a weak reference, or this object would live for ever."""
             ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed
@@ -212,9 +213,9 @@ class RemoteGenerator:
 # The work is done on the event loop of Dask's client. The test's thread only starts it, and reads the results.
 
 _WAIT_S = 1.0
-"""How long a question for messages waits for one."""
+"""How long a question for messages waits on the worker for a message."""
 _SILENT_S = 4.0
-"""A worker that answers this much later is lost: its machine hangs, or the network is cut."""
+"""If an answer is late by this time, the worker is lost: its machine hangs, or the network is cut."""
 _START_S = 15.0
 _END_S = 1.0
 _Answer = TypeVar("_Answer")
@@ -227,9 +228,9 @@ class RemoteHandle:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.worker = ""
-        """The Dask worker's address, or its last worker's; empty before its first load."""
+        """The address of the Dask worker, or of the last one; empty before the first load."""
         self.ahead_ns = self.clock_error_ns = self.distance_ns = 0
-        """How far the clock there is ahead, its greatest error, and the shortest round trip of a question."""
+        """How far the clock there is ahead, this figure's greatest error, and a question's shortest round trip."""
         self._there: Mapping[str, str] = {}
         self._pid: int | None = None
         self._actor: Any = None
@@ -246,15 +247,15 @@ class RemoteHandle:
 
     @property
     def head_start_ns(self) -> int:
-        """How long a message to it may take."""
+        """How long a message to the generator may take, in ns."""
         return 100_000_000 + 2 * self.distance_ns  # a busy worker takes time to pass a message on
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Orders a load; another thread calls `put` with each message, and with None after the worker is lost."""
+        """Orders a load. Another thread calls `put` with each message, and with None if the worker is lost."""
         self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:
-        """Sends a message; a number is an instant, and is converted to the clock there."""
+        """Sends a message to the generator. A number is an instant, and is converted to the clock there."""
         if isinstance(message, int):
             message += self.ahead_ns
         self._cluster.spawn(self._sent(message))
@@ -319,7 +320,7 @@ class RemoteHandle:
             put(lost)
 
     async def _begin(self, job: LoadOrder) -> None:
-        """Orders the load, on another worker if the old one is gone."""
+        """Orders the load. If the old worker is gone, takes another one."""
         if self._actor is not None:
             try:
                 await self._order(job)
@@ -387,7 +388,7 @@ class RemoteHandle:
             self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:
-        """Reads the clock there several times. If it is the clock here, a few readings give the distance."""
+        """Reads the clock there several times. With `same` it is the clock here: a few readings give the distance."""
         if same and self._readings:
             return
         begun_s = monotonic()

@@ -24,13 +24,13 @@ class RunProgress:
     phase: str
     """`warm-up`, `round` or `drain`."""
     elapsed_ns: int
-    """Since the warm-up began."""
+    """Time since the warm-up began."""
     requests: int
-    """Successful ones in the rounds so far."""
+    """Successful requests in the rounds so far."""
     rps: float
-    """For the newest finished round; 0.0 before there is one."""
+    """Requests per second of the newest finished round; 0.0 before a round has finished."""
     p99_ns: int | None
-    """For the newest finished round with an answer; None before there is one."""
+    """The 99th percentile in the newest finished round with an answer; None before such a round."""
     failed: int
 
 
@@ -49,40 +49,40 @@ class Run:
     engine: str
     why_engine: str
     attack: tuple[int, int]
-    """When the first and last request were to be sent after the warm-up, on the monotonic clock. In a closed loop for a
-    time: the beginning and end of the rounds."""
+    """The instants at which the first and last request after the warm-up were to be sent, on the monotonic clock. In a
+    closed loop that ends by time, the beginning and end of the rounds."""
     last_end_ns: int = 0
     due: int | None = None
-    """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
+    """How many requests should have been sent after the warm-up; None in a closed loop that ends by time."""
     uncounted_ns: int = 0
-    """Time of the journeys that does not count, such as pauses."""
+    """Time of the journeys that does not count, such as pauses, in ns."""
     paths: frozenset[tuple[str, str]] = frozenset()
-    """Methods and paths of requests through an httpx client, as in journeys."""
+    """(method, path) of requests through an httpx client, as in journeys."""
     lost: Mapping[int, str] = field(default_factory=dict)
-    """Why a generator's part is missing, by its number from 1 on."""
+    """By the number of a lost generator, from 1 on: why its part of the load is missing."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """When answers ended in each round, by parts, if one of several generators makes turns."""
+    """For each round, the instants at which answers ended, by part. Filled if one of several generators makes turns."""
 
     def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
-        """Returns the rounds of the whole load, a part or a step. A step that was never reached has empty rounds."""
+        """Returns the rounds of the whole load, a part or a step. If a step was never reached, its rounds are empty."""
         if not part and not step:
             return self.rounds
         return self.subjects.get((part, step)) or tuple(map(without_samples, self.rounds))
 
     @property
     def attack_ns(self) -> int:
-        """The length of `attack`. With turns it is their length, which is the same for both versions."""
+        """The length of `attack`. In a comparison, the length of a version's turns, which both versions have alike."""
         turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
         return sum(end - start for start, end in turns)
 
     @property
     def wait_ns(self) -> int:
-        """From the end of the attack to the last answer."""
+        """Time from the end of the attack to the last answer."""
         return max(0, self.last_end_ns - self.attack[1])
 
 
 async def at_once() -> int:
-    """Lets a load begin now, without waiting for other generators."""
+    """Returns now as the instant at which a load begins, without waiting for other generators."""
     return monotonic_ns()
 
 
@@ -96,10 +96,10 @@ async def run_load(
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
 ) -> tuple[Run, ...]:
-    """Loads one target, or alternately an old and a new version; returns the result of each.
+    """Loads one target, or alternately an old and a new version; returns the result for each target.
 
-    When all is ready, `begin` is awaited. It returns at the beginning of the load, with that instant on the monotonic
-    clock. Raises PlanError if the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout if the first
+    When all is ready, `begin` is awaited. It returns when the load begins, with that instant on the monotonic clock.
+    Raises PlanError if a request cannot be built. Raises httpx.ConnectError or httpx.ConnectTimeout if the first
     connections cannot be opened. Later problems are failures in the rounds.
     """
     async with AsyncExitStack() as stack:
@@ -162,7 +162,7 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from stopping the load; with `collect`, it only collects new objects."""
+    """Keeps the garbage collector from stopping the load. With `collect`, it only collects new objects, else none."""
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     if not frozen_before:
@@ -179,7 +179,7 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
 
 
 async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
-    """Reports progress a few times a second. The load ends with an error that `progress` raises."""
+    """Calls `progress` a few times a second. If `progress` raises an error, the load ends with this error."""
     recorder, told, p99_ns = load.recorder, None, None
     while True:
         await asyncio.sleep(0.25)  # also at first: a message would delay requests that are due at once
@@ -212,13 +212,13 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
-    """Returns when rounds begin and end, in ns since the load began, ascending; for one version of a comparison."""
+    """Returns when rounds begin and end, in ns since the load began, ascending; in a comparison, for one version."""
     ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
     return tuple(plan.measured_from_ns + end for end in ends)
 
 
 def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns when each round and handover ends, in ns after the warm-up, with its phase; nothing for a fixed count."""
+    """Returns (end in ns after the warm-up, phase) of each round and handover; empty for a fixed number of requests."""
     if isinstance(plan, LoadPlan):
         return [] if plan.counted else [(end * plan.round_ns, Phase.ROUND) for end in range(1, plan.rounds + 1)]
     own = [edge for start, end in plan.rounds(side) for edge in ((start, Phase.HANDOVER), (end, Phase.ROUND))]
@@ -226,14 +226,14 @@ def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phas
 
 
 def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
-    """Returns when each of the other version's turns begins, and an instant shortly before it ends."""
+    """Returns two instants for each of the other version's turns: its beginning, and shortly before its end."""
     turns = plan.rounds(Side(1 - side)) if isinstance(plan, Alternation) else ()
     # A version's CPU time is read before its own next turn begins, and timers may be some milliseconds late.
     return [at_ns for start, end in turns for at_ns in (start, max(start, end - 3_000_000))]
 
 
 async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
-    """Closes a version's rounds during the other's turns, in which no answer would do it."""
+    """Closes a version's rounds during the other version's turns, when no answer of its own would do it."""
     for edge_ns in edges_ns:
         while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
             await asyncio.sleep(max(0.001, left_ns / 1e9))

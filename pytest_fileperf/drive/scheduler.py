@@ -9,12 +9,12 @@ from pathlib import Path
 from pytest_fileperf.errors import GeneratorError
 
 _ADDRESS = re.compile(r"([a-z]+://)?[^\s/]*:[0-9]+(/\S*)?|inproc://\S+")
-"""A scheduler in this process has no port."""
+"""An address with a port, or `inproc://` for a scheduler in this process."""
 _AS_IN = "as in tcp://127.0.0.1:8786"
 
 
 def scheduler_address(scheduler: str) -> str:
-    """Returns the address in a scheduler file, or the text if it is an address. Raises GeneratorError."""
+    """Returns the address in a scheduler file, or `scheduler` if that is an address itself. Raises GeneratorError."""
     if _ADDRESS.fullmatch(scheduler):
         return scheduler
     try:

@@ -31,7 +31,7 @@ EXCERPT_BYTES = 300
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns kind and description of an answer's problem. `digest` is empty if the answer was not hashed."""
+    """Returns (kind, description) of an answer's problem; None if it is good. `digest` is empty without hashing."""
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
@@ -42,7 +42,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns a body's start for a message, or its compression; empty if the body was discarded."""
+    """Returns the body's beginning, or its compression, to end a message. Empty if the body was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
@@ -60,13 +60,13 @@ _KINDS = {
     "NetworkError": "disconnected",
     "RemoteProtocolError": "protocol",
 }
-"""The kind of failure by class name, for exceptions of httpx and httpx2. The closest class counts."""
+"""The kind of failure by the name of httpx's or httpx2's exception class. The closest class in the hierarchy counts."""
 _CUT_OFF = ("peer closed connection", "Server disconnected")
-"""Message starts of answers that ended early: httpx has one class for this and for protocol errors."""
+"""Beginnings of messages for answers that ended early. httpx has the same class for protocol errors."""
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Returns kind and message of a failure, with the innermost line of the user's code in front."""
+    """Returns (kind, message) of a failure. The message begins with the innermost line of the user's code."""
     classes = classes_of(error)
     if "HTTPStatusError" in classes:
         kind = f"status {cast(httpx.HTTPStatusError, error).response.status_code}"
@@ -90,7 +90,7 @@ def kind_of(error: Exception) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def _shown_file(name: str) -> str:
-    """Returns the shortest name of a user's file; empty for files of this package and of Python."""
+    """Returns the shortest path of a user's file; empty for files of this package and of Python."""
     if not is_of_the_user(name):
         return ""
     file, here = Path(name), Path.cwd()
@@ -106,18 +106,19 @@ Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 """Opens a connection. Raises httpx.ConnectError or httpx.ConnectTimeout."""
 
 OPENED_AT_ONCE = 64
-"""Well below the listen backlog of any server that expects load (asyncio's default is 100)."""
+"""At most so many connections are opened at once: fewer than any server's listen backlog under load (asyncio's default
+is 100)."""
 KEPT_IDLE_NS = 1_000_000_000
-"""A connection that has rested for this long is closed. Clients of httpx keep them for 5 s. But servers close idle
-connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close one although the next request is already
-there."""
+"""A connection that has rested for this long is closed. Clients of httpx keep connections for 5 s. But servers close
+idle connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close a connection although the next request
+is already there."""
 
 
 class Idle:
-    """The free connections of a load whose slots rest. The last used connection is taken first; others get closed."""
+    """The free connections of a load whose slots rest. The last used is taken first; long-rested ones get closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
-        """`breach` gets the server's breaches on free connections."""
+        """`breach` is called with each breach of the protocol by the server on a free connection."""
         self._breach = breach
         self._free: deque[Connection] = deque()
         self._closing: asyncio.TimerHandle | None = None
@@ -128,7 +129,7 @@ class Idle:
             self._closing = asyncio.get_running_loop().call_later(KEPT_IDLE_NS / 1e9, self._close_rested)
 
     def take(self) -> Connection | None:
-        """Returns the connection that was used last; None if none is open."""
+        """Returns the open connection that was used last; None if no free connection is open."""
         while self._free:
             connection = self._free.pop()
             if connection.closed:
@@ -166,13 +167,13 @@ class Openings:
     """Lets connections to a port of this machine open no faster than its server accepts them."""
 
     def __init__(self, port: int, *, openers: int = 1) -> None:
-        """`openers` is how many load generators open connections at a time. Port 0 stands for a Unix socket."""
+        """`openers` is how many load generators open connections at the same time. Port 0 stands for a Unix socket."""
         self._port = port
         self._at_once = self._left = max(1, OPENED_AT_ONCE // openers)
         self._turn = asyncio.Lock()
 
     async def may_open(self) -> bool:
-        """Returns once one more connection may open; True if it had to wait for that."""
+        """Returns when one more connection may open. The result is whether this took a wait."""
         if self._left and not self._turn.locked():
             self._left -= 1
             return False
@@ -188,7 +189,7 @@ class Openings:
 
 
 async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Runs the openings, `OPENED_AT_ONCE` at a time. Raises the first error, and cancels the rest."""
+    """Awaits all openings, `OPENED_AT_ONCE` at a time. Raises the first error, and cancels all other openings."""
     for first in range(0, len(openings), OPENED_AT_ONCE):
         tasks = [asyncio.ensure_future(opening()) for opening in openings[first : first + OPENED_AT_ONCE]]
         try:
@@ -224,10 +225,10 @@ RECONNECT_PAUSE_S = 0.05
 
 
 class ReplaySlot:
-    """Replays one request on one connection. It connects if it has no connection, or the server has closed it.
+    """Replays one request on one connection. Connects if it has no connection, or the server has closed it.
 
-    Slots that rest give their connection away after each request, and take a free one for the next. The slot is also
-    the connection's exchange, so no layer is between an answer's end and the next `send`.
+    If slots may rest, a slot gives its connection away after each request. For the next request it takes a free one.
+    The slot is also the connection's exchange, so no layer is between an answer's end and the next `send`.
     """
 
     __slots__ = (
@@ -258,7 +259,7 @@ class ReplaySlot:
         connect: Connect,
         idle: Idle | None = None,
     ) -> None:
-        """`idle` are the free connections of all slots, if slots rest."""
+        """`idle` are the free connections of all slots, if slots may rest; else None."""
         self._load = load
         self._tally = tally
         self._request = request
@@ -269,9 +270,9 @@ class ReplaySlot:
         self._opening: asyncio.Task[None] | None = None
         self._good_head: ResponseHead | None = None
         self._is_good = False
-        """Whether this answer's head shows that all of it equals an earlier good one."""
+        """Whether the head of the current answer shows that the whole answer equals an earlier good one."""
         self._is_simple = request.whole is not None
-        """Whether each request is written at once, so that no file can fail it."""
+        """Whether each request is written in one piece, so that no file can fail during it."""
         self._digest = hashlib.sha256() if expect.sha256 else None
         self._excerpt = bytearray()
         self._seen_body = False
@@ -304,7 +305,7 @@ class ReplaySlot:
             self._connection.close()
 
     async def _reopen(self, began_ns: int) -> None:
-        """Connects and sends the request, which counts from `began_ns` on."""
+        """Connects and sends the request. The request's time counts from `began_ns` on."""
         try:
             connection = self._connection = await self._connect()
         except httpx.TransportError as error:
@@ -329,7 +330,7 @@ class ReplaySlot:
     # --- the exchange
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Returns whether the body is needed, to be hashed or shown."""
+        """Returns whether the answer's body is needed, to be hashed or shown."""
         if head is self._good_head:
             self._is_good = head.body >= 0 and not self._request.is_head
             return False
@@ -410,7 +411,7 @@ class ReplaySlot:
 Aim: TypeAlias = tuple[Expectation, Tally]
 """How to check and count an answer."""
 Draw: TypeAlias = Callable[[WireRequest], Aim]
-"""Writes the next request into the row, and returns how to check and count its answer."""
+"""Writes the next request into its argument, and returns how to check and count the answer."""
 
 
 class VaryingSlot(ReplaySlot):

@@ -23,9 +23,9 @@ from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
 EACH = "fileperf_each"
-"""Extension of a journey's request: the kind of pieces in its answer."""
+"""Key in the `extensions` of a journey's request. Its value is the kind of pieces in the answer, such as `line`."""
 _SENT_NS = "fileperf_sent_ns"
-"""Extension of a journey's request: when it was sent."""
+"""Key in the `extensions` of a journey's request. Its value is the instant at which the request was sent."""
 
 
 class StreamTimes:
@@ -67,7 +67,7 @@ class StreamTimes:
 
 
 class StreamSlot(ReplaySlot):
-    """Replays one request, and reads the pieces of its answer until enough have come."""
+    """Replays one request, and reads the pieces of its answer until enough pieces have come."""
 
     __slots__ = ("_ended_ns", "_problem", "_stream", "_times", "_until")
 
@@ -85,10 +85,10 @@ class StreamSlot(ReplaySlot):
         super().__init__(load=load, tally=tally, request=request, expect=expect, connect=connect, idle=idle)
         self._stream = stream
         self._times: StreamTimes | None = None
-        """None if the answer is not read in pieces."""
+        """The times of the answer's pieces; None if the answer is not read in pieces."""
         self._problem: tuple[str, str] | None = None
         self._ended_ns = 0
-        """When enough pieces had come, or the answer was not a stream; 0 before."""
+        """When enough pieces had come, or the answer was found not to be a stream; 0 before that."""
         self._until: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class StreamSlot(ReplaySlot):
             self._enough(connection.ended_ns)
 
     def on_end(self, repeated: bool) -> bool:
-        """Returns False: an answer counts by when its pieces come, so none is known to be good in advance."""
+        """Returns False: the times of its pieces count, so no answer is known to be good in advance."""
         connection, times = self._connection, self._times
         assert connection is not None
         if self._ended_ns:
@@ -156,7 +156,7 @@ class StreamSlot(ReplaySlot):
     # --- ending
 
     def _enough(self, at_ns: int) -> None:
-        """Ends the stream after the connection has handled its newest data."""
+        """Ends the stream, but only after the connection has handled its newest data."""
         self._ended_ns = at_ns
         asyncio.get_running_loop().call_soon(self._stop)
 
@@ -228,7 +228,7 @@ def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlo
 async def _problem_of_reading(
     stream: Stream, response: httpx.Response, times: StreamTimes, started_ns: int
 ) -> tuple[str, str] | None:
-    """Reads until enough has come; returns kind and description of the answer's problem."""
+    """Reads until enough pieces have come. Returns (kind, description) of the answer's problem; None if it is good."""
     expect, encoding = stream.operation.expect, response.headers.get("Content-Encoding", "")
     if not expect.allows_status(response.status_code):
         return await problem_of_answer(expect, response)
@@ -266,7 +266,7 @@ def _nothing_came(stream: Stream) -> tuple[str, str]:
 
 
 def watch_answers(client: LoadClient, tally: Tally) -> None:
-    """Counts the pieces of event streams that a journey reads, and of other answers if a request sets `EACH`."""
+    """Counts the pieces of answers that a journey reads: of event streams, and if a request sets `EACH`, of others."""
 
     async def on_request(request: httpx.Request) -> None:
         request.extensions[_SENT_NS] = monotonic_ns()
@@ -283,7 +283,7 @@ def watch_answers(client: LoadClient, tally: Tally) -> None:
 
 
 def _each_of(response: httpx.Response) -> Each | None:
-    """Returns the kind of an answer's pieces; None if it is read as a whole. Raises PlanError for a wrong `EACH`."""
+    """Returns the kind of the answer's pieces; None if it is read as a whole. Raises PlanError for a wrong `EACH`."""
     asked, headers = response.request.extensions.get(EACH), response.headers
     content_type, encoding = headers.get("Content-Type", ""), headers.get("Content-Encoding", "")
     if asked is None:

@@ -214,7 +214,7 @@ class RateRamp(_Ramp):
 
     @cached_property
     def _starts(self) -> tuple[tuple[int, float, float], ...]:
-        """For each stage, and for the end: its start in ns, the rate then, and how many requests were due before."""
+        """For each stage: start (ns), rate there, and how many requests were due before. The last item is the end."""
         begins = accumulate((stage.duration_ns for stage in self.stages), initial=0)
         rates = (0.0, *(stage.target for stage in self.stages))
         seconds = (stage.duration_ns / _SECOND_NS for stage in self.stages)

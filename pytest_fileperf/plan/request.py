@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 PLAIN = "sha256:"
 """The start of a digest that is not yet sealed."""
 _HIDDEN = "hidden"
-"""Replaces a credential's value, which isn't compared: it may differ in each run."""
+"""Replaces a credential's value. Such values aren't compared, because they may differ in each run."""
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 _PAIRS = ("cookies", "files", "headers", "params")
 _MOST_VALUES = 50
-"""An argument with more values has one digest, as sealing takes a while for each."""
+"""An argument with more values than this has one digest, as sealing a digest takes a while."""
 _FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
 _URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def digest(value: str | bytes | bool | float | None) -> str:
-    """Returns the digest of a value; a number and its text have different ones."""
+    """Returns the digest of a value. A number and its text have different digests."""
     raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
         raw = f"json {json.dumps(raw)}".encode()
@@ -88,7 +88,7 @@ def described_url(url: str) -> dict[str, object]:
 
 
 def described_argument(key: str, value: object, *, is_stored: bool = False) -> object:
-    """Returns a request's argument as JSON values. With `is_stored` it comes from a baseline of schema 1 or 2."""
+    """Returns a request's argument as JSON values. With `is_stored`, the value is from a baseline of schema 1 or 2."""
     if key == "auth":
         return value if is_stored else type(value).__qualname__
     if key == "follow_redirects":
@@ -100,14 +100,14 @@ def described_argument(key: str, value: object, *, is_stored: bool = False) -> o
 
 
 def described_recipes(recipes: list[dict[str, object]]) -> object:
-    """Returns up to 20 recipes as they are. More have one digest, as sealing takes a while for each."""
+    """Returns up to 20 recipes as they are. More recipes have one digest, as sealing a digest takes a while."""
     if len(recipes) <= 20:
         return recipes
     return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
 
 
 def _described_pairs(key: str, value: object, is_stored: bool) -> object:
-    """Returns names and digests for a mapping or pairs, but one digest for text, which `params` may be."""
+    """Returns each name's digest for a mapping or pairs. For a text, which `params` may be, returns one digest."""
     if isinstance(value, str | bytes):
         return digest(value)
     multi = getattr(value, "multi_items", None)
@@ -123,7 +123,7 @@ def _described_pairs(key: str, value: object, is_stored: bool) -> object:
 
 
 def _by_name(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Returns values by name; a repeated name has a list of them."""
+    """Returns values by name; if a name is repeated, a list of its values."""
     found: dict[str, list[object]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -148,7 +148,7 @@ def _described(key: str, value: object, is_stored: bool) -> object:
 
 
 def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
-    """Returns a payload's identity. A file may contain a secret, so its digest gets the mark `PLAIN`."""
+    """Returns a payload's identity. A file may contain a secret, so its digest begins with `PLAIN` to be sealed."""
     return {**known, "sha256": f"{PLAIN}{known['sha256']}"} if known["kind"] == "file" else dict(known)
 
 
@@ -166,17 +166,17 @@ def _count(value: object) -> int:
 
 
 SubjectName: TypeAlias = tuple[str, str]
-"""A part and an empty text, or a part and the name of a step in it. The part is empty if the load has none."""
+"""(part, step). The step is empty for a whole part. The part is empty in a load without parts."""
 WHOLE_LOAD: SubjectName = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Gates and limits for a part, for `client.step(name)`, or for the whole load, which has no name."""
+    """Gates and limits for a part of a load, for `client.step(name)`, or for the whole load, which has no name."""
 
     name: str
     gate: tuple[str, ...] = ()
-    """The metrics that are compared with its baseline."""
+    """The metrics that may fail the test, compared with a baseline."""
     watch: tuple[str, ...] = ()
     """Other metrics that are compared and shown, but never fail the test."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
@@ -188,10 +188,10 @@ class Subject:
 
 
 class Tolerance(float):
-    """The worsening that passes: a share, or `floor` in a metric's own unit, whichever is more."""
+    """The worsening that passes: a share, or `floor` in a metric's own unit, whichever allows more."""
 
     floor: float
-    """In the SI unit `unit`."""
+    """The worsening that passes in any case, in the SI unit `unit`."""
     unit: str
     watched: bool
     """Whether every change passes."""
@@ -207,15 +207,15 @@ class Tolerance(float):
 REQUEST_ARGUMENTS = (
     "params", "headers", "cookies", "content", "data", "files", "json", "auth", "follow_redirects", "extensions",
 )  # fmt: skip
-"""The keyword arguments from httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
+"""The keyword arguments of httpx's own `client.request` that an operation takes. `timeout` belongs to the plan."""
 FAMILIES = ("httpx", "httpx2")
-"""The packages whose clients, requests and errors work here."""
+"""The packages whose clients, requests and errors a load can use."""
 _CLIENT = re.compile(r"""["']?(httpx2?)\.(?:Async)?Client["']?""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """A good answer; any other is a failed request and stays out of the latencies."""
+    """A good answer. Any other answer is a failed request and stays out of the latencies."""
 
     statuses: tuple[int, ...] = ()
     """Allowed status codes. Empty allows every 2xx."""
@@ -245,8 +245,8 @@ class Operation:
     def identity(self) -> dict[str, object]:
         """Returns JSON values that are equal if two measurements send the same request.
 
-        They contain names, and digests of values. They lack the values of cookies, credential headers and `auth`, which
-        may differ in each run.
+        The values contain names, and digests of values. They lack the values of cookies, credential headers and `auth`,
+        which may differ in each run.
         """
         return {
             "method": self.method,
@@ -264,13 +264,13 @@ class Journey:
     """Takes an `httpx.AsyncClient`; with `takes_value` also the setup's result."""
     takes_value: bool = False
     needs_value: bool = False
-    """Whether it cannot be called without the setup's result."""
+    """Whether the function cannot be called without the setup's result."""
     arguments: tuple[object, ...] = ()
-    """Arguments after the client: the setup's result, once it is known."""
+    """Arguments after the client: the setup's result, once it is known; else empty."""
     steps: tuple[Subject, ...] = ()
-    """The steps with gates or limits; it may have others."""
+    """The steps with gates or limits. The journey may have other steps."""
     family: str = ""
-    """From `FAMILIES`: the package of the client that it needs; empty if any will do."""
+    """From `FAMILIES`: the package of the client that the function needs; empty if any package will do."""
     http2: bool = False
 
     def identity(self) -> dict[str, object]:
@@ -278,7 +278,7 @@ class Journey:
 
 
 def family_asked_by(function: Callable[..., object]) -> str:
-    """Returns the package of the client, from the annotation of the first parameter; empty if that names no client."""
+    """Returns the client's package by the annotation of the first parameter; empty if that names no client."""
     for evaluates in (True, False):
         # An annotation's name may be imported for type checkers only: then its text decides.
         with suppress(Exception):
@@ -296,22 +296,22 @@ UNIQUE = "unique"
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 NAME_RULE = "a name has letters from a to z, digits and _, and does not begin with a digit"
 _DOTS = re.compile(r"(?<![^/])\.{1,2}(?![^/])")
-"""A part of a path that would lead to another one."""
+"""A part of a path (`.` or `..`) that would lead to another path."""
 _IN_PATH = "/:@!$&'()*+,;=~"
 _IN_QUERY = "/:@!$'()*,;~"
-"""Stays unquoted in a path and in a query's value, besides letters, digits and `-._`."""
+"""Characters that stay unquoted in a path (`_IN_PATH`) and in a query's value, besides letters, digits and `-._`."""
 
 
 class Place(Enum):
     """The place of a field, which decides how its value is written."""
 
     PATH_START = auto()
-    """At the beginning of the path: a slash in the value would make it a host."""
+    """At the beginning of the path: if the value began with a slash, it would be a host."""
     PATH_FIRST = auto()
-    """The same, with more of the path behind it. It cannot be empty, as two slashes also begin a host."""
+    """As `PATH_START`, with more of the path behind it. The value cannot be empty, as two slashes also begin a host."""
     PATH = auto()
     QUERY = auto()
-    """In the query of the URL's text."""
+    """In the query of the URL itself, not of `params`."""
     PARAMS = auto()
     PARAMS_TEXT = auto()
     """In `params` that are a text, which httpx parses and writes anew."""
@@ -324,7 +324,7 @@ class Place(Enum):
     """In the value of a form that is sent like a query."""
     JSON_TEXT = auto()
     JSON_VALUE = auto()
-    """Instead of a whole text in JSON: a number stays a number."""
+    """A whole text in JSON, which the value replaces: a number stays a number."""
 
 
 Fill: TypeAlias = Callable[[Place, str], object]
@@ -342,7 +342,7 @@ def url_text(place: Place, value: object) -> str:
 
 
 def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operation:
-    """Returns the request with values for all fields; `url` replaces its own."""
+    """Returns the request with values for all fields; `url` replaces the operation's own URL."""
     path, mark, query = (operation.url if url is None else url).partition("?")
     url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
     is_multipart = "files" in operation.arguments
@@ -351,7 +351,7 @@ def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operatio
 
 
 def _path(path: str, fill: Fill) -> str:
-    """Fills in a path's fields. The result begins with a slash, even if the path begins with a field."""
+    """Returns the path with values for its fields. It begins with a slash, even if the path begins with a field."""
     below = path.removeprefix("/")
     start = _FIELD.match(below)
     if start is None:
@@ -396,7 +396,7 @@ def fields_in_url(operation: Operation) -> frozenset[str]:
 
 
 def _pairs(value: object) -> object:
-    """Returns `QueryParams` and `Headers` of httpx as pairs, which can repeat names. Other values stay."""
+    """Returns httpx's `QueryParams` and `Headers` as pairs, because names can repeat. Other values stay as they are."""
     if isinstance(raw := getattr(value, "raw", None), list):  # keeps capitals
         coding = str(getattr(value, "encoding", "ascii"))
         return [(name.decode(coding), item.decode(coding)) for name, item in raw]

@@ -20,18 +20,18 @@ from pytest_fileperf.units import format_bytes, format_duration, parse_duration_
 
 PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
-"""`#` separates names in node ids, and a test's further measurements have numbers there."""
+"""The rule for names. `#` separates names in node ids, and a test's further measurements have numbers there."""
 MOST_PATHS = 2000
-"""Enough requests to show which endpoints a load uses."""
+"""So many requests are enough to show which endpoints a load uses."""
 _FINEST = 1000
-"""The largest denominator of a weight: the order repeats after at most so many requests for each part."""
+"""The largest denominator of a weight: the order of parts repeats after at most so many requests for each part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Subject):
     work: PartWork
     weight: float = 1.0
-    """Relative to the other parts' weights."""
+    """The part's share of the requests, relative to the other parts' weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Mix:
 
 
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
-    """Yields indexes of the weights, evenly spread and without end: nginx's smooth weighted round robin."""
+    """Yields indexes of `weights` without end, evenly spread by weight: nginx's smooth weighted round robin."""
     exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
     shares = [max(1, share // gcd(*shares)) for share in shares]
@@ -75,7 +75,7 @@ def why_no_name(name: object) -> str:
 # --- A stream: one request whose answer is read piece by piece, and its end. Pure
 
 Each = str | int
-"""A kind of piece: `EVENT`, `LINE`, or so many bytes."""
+"""The pieces of an answer: `EVENT`, `LINE`, or pieces of so many bytes."""
 EVENT = "event"
 """A server-sent event by the HTML standard: lines with `data`, ended by an empty line."""
 LINE = "line"
@@ -84,14 +84,14 @@ LINE = "line"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A request whose answer comes in pieces. The whole answer is one sample."""
+    """A request whose answer comes in pieces. The whole answer counts as one request."""
 
     operation: Operation
     each: Each = EVENT
     events: int | None = None
-    """The client ends the stream after so many pieces."""
+    """The client ends the stream after so many pieces; None for no such end."""
     lasts_ns: int | None = None
-    """The client ends the stream this long after it sent the request."""
+    """The client ends the stream this long after it sent the request; None for no such end."""
 
     @property
     def name(self) -> str:
@@ -100,7 +100,7 @@ class Stream:
 
     @property
     def ends_early(self) -> bool:
-        """Whether the client ends it, and not the server."""
+        """Whether the client ends the stream, and not the server."""
         return self.events is not None or self.lasts_ns is not None
 
     def identity(self) -> dict[str, object]:
@@ -113,7 +113,7 @@ class Stream:
 
 
 def parse_each(value: object) -> Each:
-    """Parses `"event"`, `"line"`, `"64KiB"` or a number of bytes. Raises ValueError for others."""
+    """Parses `"event"`, `"line"`, `"64KiB"` or a number of bytes. Raises ValueError for other values."""
     if value in (EVENT, LINE):
         return str(value)
     try:
@@ -126,18 +126,18 @@ def parse_each(value: object) -> Each:
 
 
 def plural(each: Each) -> str:
-    """Returns `events`, or `pieces of 64 KiB`."""
+    """Returns the plural of a kind of pieces: `events`, or `pieces of 64 KiB`."""
     return f"pieces of {format_bytes(each)}" if isinstance(each, int) else f"{each}s"
 
 
 def counted(each: Each, count: int) -> str:
-    """Returns `1 event`, or `no piece of 64.0 KiB`."""
+    """Returns the count with its kind of pieces: `1 event`, or `no piece of 64.0 KiB`."""
     one = f"piece of {format_bytes(each)}" if isinstance(each, int) else each
     return f"{count or 'no'} {one}" if count < 2 else f"{count:,} {plural(each)}"
 
 
 def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
-    """Returns why an answer with these headers cannot be read in such pieces; None if it can."""
+    """Returns why an answer with these headers cannot be read in pieces of the kind `each`; None if it can."""
     if isinstance(each, int):
         return None
     if encoding and encoding != "identity":
@@ -155,7 +155,7 @@ def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
 
 
 def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
-    """Returns why the server should not have ended a stream after `count` pieces; None if it may."""
+    """Returns why a stream ended too early if the server ended it after `count` pieces; None if it did not."""
     if stream.events is not None:
         return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
     if stream.lasts_ns is not None:
@@ -195,7 +195,7 @@ def in_smoke(work: Work) -> Work:
 
 
 def parts_of(work: Work) -> tuple[Part, ...]:
-    """Returns the parts of a mix, or the requests with names."""
+    """Returns the parts of a mix, or one part for each name of requests; else empty."""
     if isinstance(work, Mix):
         return work.parts
     if isinstance(work, Requests) and work.names:
@@ -205,7 +205,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
 
 
 def requests_of(work: Work) -> Iterator[tuple[str, str]]:
-    """Yields methods and paths from recipes, or of the first URLs. A journey's requests are known only when it runs."""
+    """Yields (method, path) of recipes, or of the first URLs. A journey's requests are known only when it runs."""
     match work:
         case Operation():
             yield work.method, work.url.partition("?")[0]
@@ -221,7 +221,7 @@ def requests_of(work: Work) -> Iterator[tuple[str, str]]:
 
 
 def steps_of(work: Work) -> dict[SubjectName, Subject]:
-    """Returns the steps with gates or limits, in all journeys of the load."""
+    """Returns the steps with gates or limits, in all journeys of the load, by (part, step)."""
     works: dict[str, Work] = {part.name: part.work for part in parts_of(work)} or {"": work}
     return {(part, step.name): step for part, own in works.items() if isinstance(own, Journey) for step in own.steps}
 
@@ -231,13 +231,13 @@ def steps_of(work: Work) -> dict[SubjectName, Subject]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Think time: constant, evenly between two times (`uniform`), or random with a mean (`exponential`)."""
+    """Think time: constant, random between two times (`uniform`), or random with a mean (`exponential`)."""
 
     low_ns: int
     high_ns: int
-    """Equal to `low_ns` for a constant time. For `exponential` both are the mean."""
+    """Equal to `low_ns` for a constant time. For `exponential`, `low_ns` and `high_ns` are both the mean."""
     by_chance: bool = False
-    """Whether it is exponential: as if the next user could come at any moment."""
+    """Whether the pause is exponential: as if the next user could come at any moment."""
     seed: int = 0
 
     def __str__(self) -> str:
@@ -258,7 +258,7 @@ class Pause:
         return self.low_ns if self.low_ns == self.high_ns else chance.randint(self.low_ns, self.high_ns)
 
     def of_users(self, share: Share = WHOLE) -> Iterator[Iterator[int]]:
-        """Yields each user's pauses. The first is a part of a pause, as if the user had been there before."""
+        """Yields each user's pauses (ns). The first is only a part of a pause, as if the user had been there before."""
         for own in count():
             chance = random.Random(f"{self.seed} {share.number(own)}")  # noqa: S311 - no secret
             first_ns = self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
@@ -279,7 +279,7 @@ def exponential(mean: float | str, *, seed: int = 0) -> Pause:
 
 
 def uniform(low: float | str, high: float | str, *, seed: int = 0) -> Pause:
-    """Returns pauses that are evenly between two times: `uniform("0.5s", "2s")`."""
+    """Returns random pauses that are evenly spread between two times: `uniform("0.5s", "2s")`."""
     low_ns, high_ns = parse_duration_ns(low), parse_duration_ns(high)
     if low_ns > high_ns:
         raise ValueError(f"a pause from {low} to {high} ends before it begins")
@@ -287,7 +287,7 @@ def uniform(low: float | str, high: float | str, *, seed: int = 0) -> Pause:
 
 
 def parse_pause(value: object) -> Pause | None:
-    """Returns a constant pause, or the given one; None for 0. Raises ValueError."""
+    """Returns a constant pause for a time, or a given pause; None for no pause. Raises ValueError for other values."""
     if isinstance(value, Pause):
         return value if value.high_ns else None
     if not isinstance(value, str | int | float):
