@@ -17,7 +17,7 @@ import psutil
 from pytest_fileperf.host import scratch
 
 PATIENCE_S = 1.0
-"""For programs that run to their end, and for servers that did not become ready: they have nothing to finish."""
+"""How long a process may take to end if it has nothing to finish, as before a server is ready."""
 LONGEST_LOG_BYTES = 16 << 20
 """A longer log is emptied at the next check. Between two checks, a process can write some 100 MiB."""
 
@@ -62,7 +62,7 @@ class Child:
         self.stop()
 
     def start(self, invocation: Invocation, *, stdout: int | None = None) -> subprocess.Popen[bytes]:
-        """Starts the process. Its output goes to the log, or standard output to `stdout`. Raises OSError."""
+        """Starts the process. Its output goes to the log, but standard output to `stdout` if given. Raises OSError."""
         with self._log.open("ab") as log:  # each write goes to the file's end, even after the log was emptied
             self._process = process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
         return process
@@ -72,7 +72,7 @@ class Child:
         self._process = process
 
     def release(self) -> Process | None:
-        """Returns the process, for another `Child` to adopt. This one keeps only its directory."""
+        """Returns the process, for another `Child` to adopt. This `Child` keeps only its directory."""
         process, self._process = self._process, None
         return process
 
@@ -109,7 +109,7 @@ class Child:
             return
 
     def tree(self) -> tuple[psutil.Process, ...]:
-        """Returns the live processes, the program first, without our supervisor."""
+        """Returns the program's live process, then its live descendants, without our supervisor."""
         tree = () if self._process is None else process_tree(self._process.pid)
         return tuple(process for process in tree if process.pid != self.supervisor)
 
@@ -193,7 +193,7 @@ def process_tree(root: int) -> tuple[psutil.Process, ...]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Returns False for a zombie, and if a new process has got the number."""
+    """Returns False for a zombie, and if another process now has this process's number."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

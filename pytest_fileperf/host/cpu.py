@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, TypeVar
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
 MOST_FILES_LISTED = 1_000
-"""Before Linux 6.2, `open_files` has to list the files."""
+"""The most files that `open_files` counts before Linux 6.2: it then has to list them."""
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
@@ -33,9 +33,9 @@ def reset_peak_rss(pids: Iterable[int]) -> bool:
 
 
 def peak_rss_bytes(pids: Iterable[int]) -> int | None:
-    """Returns the sum of each process's peak resident memory since the reset, outside of Linux their current memory.
+    """Returns the sum of the processes' peak resident memory since `reset_peak_rss`.
 
-    None if one is unknown.
+    Outside of Linux, it is their current memory. None without processes, or if a process's memory is unknown.
     """
     sizes = [_peak_rss_bytes(pid) for pid in pids]
     known = [size for size in sizes if size is not None]
@@ -43,7 +43,7 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
 
 
 def io_stalled_ns() -> int | None:
-    """Returns how long anything on the machine has waited for storage. None on systems that do not report it."""
+    """Returns for how long any process of the machine has waited for storage. None on systems that do not report it."""
     some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
     return int(some.rpartition(b"total=")[2]) * 1000 if some else None
 
@@ -56,7 +56,7 @@ def files_limit(pids: Sequence[int]) -> int | None:
 
 
 def open_files(directory: str) -> int | None:
-    """Returns how many files a directory such as `/proc/PID/fd` has. None beyond the limit if it must list them."""
+    """Returns how many files a directory such as `/proc/PID/fd` has. None if unknown (see `MOST_FILES_LISTED`)."""
     try:
         if count := os.stat(directory).st_size:  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
             return count
@@ -74,7 +74,7 @@ class _Use(NamedTuple):
     parent: int
     own: int
     ended: int
-    """The time of children that have ended, if this process waited for them."""
+    """CPU time of ended children for which this process has waited."""
 
 
 if sys.platform == "linux":
@@ -96,7 +96,7 @@ if sys.platform == "linux":
         return None  # a zombie has no memory left
 
     def process_use(pid: int) -> ProcessUse | None:
-        """Returns the process's figures without its threads' activity. None as in `cpu_time_ns`."""
+        """Returns a process's figures, without threads' activity. None if it has ended, or belongs to another user."""
         cpu_ns, memory = cpu_time_ns(pid), read_start(f"/proc/{pid}/statm").split()
         try:
             # Two links and one for each thread. pathlib would cost more than the call.
@@ -220,7 +220,7 @@ class TreeCpu:
         self._kept_ns = 0
 
     def spent_ns(self) -> int | None:
-        """Reads the CPU time; only differences between two results count. None once some time was lost."""
+        """Reads and returns the tree's CPU time. Only differences between results mean something. None after a loss."""
         found = self._read()
         # Until two readings agree: a child that ends between its own reading and its parent's counts twice.
         for _ in range(5 if len(found) > len(self.roots) else 0):
@@ -241,7 +241,7 @@ class TreeCpu:
         return self.total_ns
 
     def own_ns(self) -> dict[int, int]:
-        """Returns each process's CPU time in the last reading, without children's."""
+        """Returns CPU time by process id in the last reading. The time of ended children is left out."""
         return {pid: use.own for pid, use in self._last.items()}
 
     def above(self, pids: Iterable[int]) -> frozenset[int]:
@@ -292,7 +292,7 @@ class CpuSeries:
         self._asked_ns = deque(instants_ns)
 
     def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
-        """Returns the CPU time between two instants, interpolated. None if some of it was lost."""
+        """Returns the tree's CPU time between two instants, interpolated. None if some CPU time was lost."""
         before, after = self._until(from_ns), self._until(to_ns)
         return None if before is None or after is None else max(0, round(after - before))
 

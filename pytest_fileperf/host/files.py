@@ -24,7 +24,7 @@ _READER_S = 10.0
 
 
 def put_text(path: Path, text: str) -> None:
-    r"""Writes UTF-8 as `put_bytes` does. Half of a surrogate pair, which UTF-8 lacks, becomes `\udc80`."""
+    r"""Writes UTF-8 as `put_bytes` does. Half of a surrogate pair is written as an escape, such as `\udc80`."""
     put_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -32,7 +32,7 @@ def put_bytes(path: Path, data: bytes) -> None:
     """Writes to a temporary file beside `path`, then renames it. Makes missing directories.
 
     If `path` is a link, its target is replaced. It writes directly to a device, a pipe, and the file that is this
-    process's own output. Raises OSError, and then an older file is unchanged.
+    process's own output. If this raises OSError, an older file is unchanged.
     """
     there = None
     with suppress(FileNotFoundError):
@@ -86,7 +86,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
-    """Returns whether the descriptor writes to this file: writing at a second one would overwrite its output."""
+    """Returns whether `descriptor` writes to the file `there`. A second descriptor would overwrite that output."""
     try:
         return os.path.samestat(there, os.fstat(descriptor))
     except OSError:
@@ -94,7 +94,7 @@ def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
 
 
 def _opened(path: Path, *, waits: bool) -> int:
-    """Opens a device or a pipe. A pipe `waits` for a reader. Raises OSError."""
+    """Opens a device or a pipe for writing. `waits` means: until the pipe has a reader. Raises OSError."""
     until_s = time.monotonic() + _READER_S
     while True:
         try:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @cache
 def pickler() -> type[cloudpickle.Pickler]:
-    """Returns cloudpickle's pickler, except that code keeps its file name, which failures and profiles show.
+    """Returns cloudpickle's pickler, changed so that code keeps its file name, which tracebacks and profiles show.
 
-    Since 3.1.3, cloudpickle replaces it by `<dynamic-code>`.
+    Since 3.1.3, cloudpickle replaces the file name by `<dynamic-code>`.
     """
     import cloudpickle
 

@@ -33,9 +33,9 @@ from pytest_fileperf.host.cpu import TreeCpu, cpu_time_ns
 from pytest_fileperf.host.sample import read_start
 
 RATE_HZ = 200
-"""Takes a fifth of the load generator's core. Two seconds of a busy worker give 400 samples."""
+"""Samples a second. They take a fifth of the load generator's core. A worker that is busy for 2 s gives 400."""
 MOST_PAUSED_THREADS = 8
-"""A process with more threads is not paused: each takes 0.3 ms to stop, and then has to rest again."""
+"""A process with more threads is not paused. Each thread takes 0.3 ms to stop, and then has to begin its wait again."""
 MOST_LOOKED_AT = 4
 """The most processes to profile, if children of the server's workers are among them."""
 LEAST_CHILD_NS = 50_000_000
@@ -43,12 +43,12 @@ LEAST_CHILD_NS = 50_000_000
 START_S = 15.0
 """py-spy reads the interpreter's symbols first, for half a second, or longer on a busy machine."""
 TAIL_S = 2.0
-"""How much longer than requested py-spy would sample, so that it never ends by itself under load."""
+"""py-spy's own time limit is this much longer than the requested time. So it never ends by itself under load."""
 END_S = 10.0
 LET_GO_S = 2.0
 """How long py-spy may take to resume a paused process and end."""
 CpuTime: TypeAlias = tuple[float, float]
-"""Of a process's main thread, and of all its others, in seconds."""
+"""CPU seconds of a process's main thread, and of all its other threads together."""
 _ERROR = "Error: "
 """Begins the line with the problem in py-spy's output. Causes and a backtrace follow."""
 
@@ -64,7 +64,7 @@ class Sampled:
     collapsed: tuple[str, ...]
     """For each process, lines of a stack and its sample count, as from `py-spy record --format raw --threads`."""
     cpu_s: tuple[CpuTime | None, ...]
-    """For each process, while it was sampled. None if unknown."""
+    """For each process, the CPU time that it used while it was sampled. None if unknown."""
     torn: bool
     """Whether a process was not paused: its stacks may mix several moments."""
     by_lock: bool = False
@@ -82,8 +82,8 @@ class ProfilerUnavailableError(FilePerfError):
 class Profiler:
     """Samples processes, and their working children, in its `with` block.
 
-    The start of the block and `stop` raise ProfilerUnavailableError if no process can be sampled. `seconds` is the
-    longest time. Each stack begins with its thread. `all_time` includes waiting threads. `by_lock` shows only the
+    Entering the block and `stop` raise ProfilerUnavailableError if no process can be sampled. `seconds` is the most
+    time to sample. Each stack begins with its thread. `all_time` includes waiting threads. `by_lock` samples only the
     thread that has Python's lock.
     """
 
@@ -198,7 +198,7 @@ class _Spy:
         self.pauses = may_pause and threads <= MOST_PAUSED_THREADS
         self._output = self._child.directory / f"{pid}.raw"
         self.problem = ""
-        """Why the process cannot be sampled; empty if it can."""
+        """Why the process cannot be sampled. Empty if nothing prevents it."""
         self.cpu_before: tuple[int, int] | None = None
         """The result of `_cpu_ns` when the sampling began."""
 
@@ -227,7 +227,7 @@ class _Spy:
         return False
 
     def ask_to_end(self) -> None:
-        """Asks it to write its samples. On Windows, which has no such signal, py-spy ends after its `--duration`."""
+        """Asks py-spy to write its samples. On Windows, which lacks the signal, py-spy ends after its `--duration`."""
         if os.name == "posix":
             self._child.ask_to_end(signal.SIGINT)
 
@@ -251,7 +251,7 @@ class _Spy:
         return main_ns / 1e9, max(0, all_ns - main_ns) / 1e9
 
     def end(self) -> None:
-        """Ends py-spy. If it had to be killed, resumes the process. Can be repeated."""
+        """Ends py-spy. If py-spy had to be killed, resumes the process that it may have paused. Can be repeated."""
         if not self._child.end(patience_s=LET_GO_S if os.name == "posix" else 0, ask=False):
             let_run(self.pid)
 
@@ -261,7 +261,7 @@ class _Spy:
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:
-    """Returns the CPU time of a process's main thread, and of all threads. None if it has ended, or without /proc."""
+    """Returns a process's CPU time: its main thread's, and all threads'. None if it has ended, or without /proc."""
     of_main, all_ns = read_start(f"/proc/{pid}/task/{pid}/schedstat").split(), cpu_time_ns(pid)
     return (int(of_main[0]), all_ns) if of_main and all_ns is not None else None
 
@@ -288,7 +288,7 @@ def _reason(pid: int, said: str) -> str:
 
 
 def permission_needed(scope: str, *, is_root: bool) -> str:
-    """Returns the obstacle and the remedy. `scope` is Linux's `ptrace_scope`, empty if the system has none."""
+    """Returns a message's end: why py-spy may not look, and the remedy. `scope` is Linux's `ptrace_scope`, or empty."""
     if sys.platform == "darwin":
         return ": macOS allows it only to root (sudo)"
     if scope == "3":

@@ -26,9 +26,9 @@ class MainThread(StrEnum):
     """The state of a process's main thread, which runs a Python web server's event loop."""
 
     IDLE = "idle"
-    """Waits for work, as without load."""
+    """Waits for work, as it does without load."""
     RUNNING = "running"
-    """On a core, or waiting for one."""
+    """Runs on a core, or waits for a core."""
     BLOCKED = "blocked"
     """Waits in the middle of work, such as `time.sleep` or a query in an `async def`."""
     STORAGE = "storage"
@@ -49,12 +49,12 @@ class ProcessUse:
     written_bytes: int | None
     read_bytes: int | None
     page_faults: int | None = None
-    """Minor ones: the kernel gave the process a page of memory without reading storage."""
+    """Minor page faults: the kernel gave the process a page of memory without reading storage."""
     main: MainThread | None = None
     running_threads: int | None = None
-    """Threads on a core or waiting for one, including the main thread."""
+    """Threads that run on a core or wait for a core, including the main thread."""
     busy_threads: int | None = None
-    """Threads besides the main one in the middle of work, not a pool's idle threads."""
+    """Threads in the middle of work, without the main thread. A pool's idle threads do not count."""
     storage_threads: int = 0
     """Busy threads that wait for storage. An estimate if there are many."""
     lock_threads: int = 0
@@ -63,21 +63,21 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketQueues:
-    """How many connections between generator and server have waiting bytes, which shows the end that has to act."""
+    """Counts connections between load generator and server. Their waiting bytes show which end has to act next."""
 
     connections: int
     server_unread: int
-    """The server has not read all arrived bytes."""
+    """Connections on which the server has not read all arrived bytes."""
     server_unsent: int
     client_unread: int
     client_unsent: int
     under_way: int
-    """Bytes are unsent at one end, and the other end has read all that arrived: the network between is slow."""
+    """Connections with unsent bytes at one end, while the other end has read all that arrived: the network is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTime:
-    """A core's time since the machine's start. Minus the server's CPU time, it shows the use by other processes."""
+    """A core's time since the machine's start. `busy_ns` minus the server's CPU time is the use by other processes."""
 
     core: int
     busy_ns: int
@@ -88,14 +88,14 @@ class CoreTime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     at_ns: int
-    """By the monotonic clock, which all processes of a machine share."""
+    """The instant, by the monotonic clock, which all processes of a machine share."""
     server: tuple[ProcessUse, ...]
     generators: tuple[ProcessUse, ...] = ()
     """Empty if the test process makes the load."""
     queues: SocketQueues | None = None
     """None if they were not read, as with very many connections."""
     io_stalled_ns: int | None = None
-    """How long anything on the machine has waited for storage (pressure stall information)."""
+    """For how long any process of the machine has waited for storage (Linux's pressure stall information)."""
     cores: tuple[CoreTime, ...] = ()
     """Every core of the machine. Empty outside of Linux."""
 
@@ -106,9 +106,9 @@ class ThreadUse:
     threads: int
     """At the end of the load."""
     active: int
-    """Threads besides the main one that ran at all."""
+    """Threads, without the main thread, that ran at all under load."""
     pool: int | None = None
-    """Active threads that wait for work at the busy threads' place: the thread pool's size. None if unknown."""
+    """Active threads in the same pools as busy threads, busy ones included. None if unknown. See `ThreadWatch.pool`."""
 
 
 def core_times() -> tuple[CoreTime, ...]:
@@ -118,11 +118,11 @@ def core_times() -> tuple[CoreTime, ...]:
 
 
 def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
-    """Returns the cores in a `/proc/stat`, whose numbers count `unit_ns` each.
+    """Returns each core's times from the text of `/proc/stat`. The numbers in the text count steps of `unit_ns`.
 
-    A kernel that measures interrupts leaves them out of every process's CPU time. A kernel that samples the cores
-    counts them for the interrupted process, and sees no hard interrupts. So they are busy time only if hard interrupts
-    are 0. Busy time minus one process's CPU time then belongs to other processes.
+    A kernel that measures interrupts leaves their time out of every process's CPU time. A kernel that only samples the
+    cores counts it for the interrupted process, and reports 0 for hard interrupts. So the time of soft interrupts is
+    busy time only if hard interrupts are 0. Busy time minus a process's CPU time then belongs to other processes.
     """
     cores = []
     for line in text.splitlines():
@@ -138,7 +138,7 @@ def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
 
 
 def cores_of(pids: Iterable[int]) -> frozenset[int]:
-    """Returns the cores on which any of these processes may run. Empty if unknown for one of them."""
+    """Returns the cores on which any of these processes may run. Empty if a process's cores are unknown."""
     if not hasattr(os, "sched_getaffinity"):
         return frozenset()
     try:

@@ -35,7 +35,7 @@ else:
 
 
 _LOCKED = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
-"""Errors if another process has locked the file. After any other error, the file system has no locks."""
+"""The errors if another process has locked the file. Any other error means that the file system has no locks."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ class _Marked:
 
 
 _tops: dict[tuple[int, str], _Marked] = {}
-"""By process and TMPDIR: a fork makes its own."""
+"""Marked directories by process id and TMPDIR: a fork makes its own directory."""
 _guard = threading.Lock()
 
 
@@ -158,7 +158,8 @@ def supervised(
     """Returns the command that runs `command` below a supervisor. On Windows it is `command` itself.
 
     When this process is gone, the supervisor ends the program, and removes all directories from `make`. `directory` is
-    one of them. `stabilise` switches address randomisation off. `program` is a path, if the first word is only a name.
+    such a directory. `stabilise` switches address randomisation off. `program` is the path of the program, if the first
+    word of `command` is only a name.
     """
     if not IS_SUPERVISED:
         return tuple(command)
@@ -168,7 +169,7 @@ def supervised(
 
 @contextmanager
 def beside(parent: Path) -> Iterator[Path]:
-    """Makes a directory in `parent`, thus on its file system, until the block ends. Raises OSError."""
+    """Yields a new directory in `parent`, thus on the same file system. Removes it after the block. Raises OSError."""
     _sweep(parent, _BESIDE)
     top = _Marked(parent, _BESIDE)
     try:

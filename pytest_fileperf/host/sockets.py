@@ -18,7 +18,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # texts that a listener 
 
 
 def listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the processes that listen there. Empty if only an administrator may know."""
+    """Returns the ids of processes that listen at this host and port. Empty if only an administrator may know."""
     try:
         hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         found = psutil.net_connections(kind="tcp")
@@ -34,7 +34,7 @@ def listeners(host: str, port: int) -> tuple[int, ...]:
 
 
 def having_unix_socket(path: str) -> tuple[int, ...]:
-    """Returns the processes that have the socket open. Empty if only an administrator may know."""
+    """Returns the ids of processes that have the socket `path` open. Empty if only an administrator may know."""
     try:
         found = psutil.net_connections(kind="unix")
     except (OSError, psutil.Error):
@@ -43,7 +43,7 @@ def having_unix_socket(path: str) -> tuple[int, ...]:
 
 
 def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | None:
-    """Returns where the processes listen. None if the system refuses to say it for one of them."""
+    """Returns the endpoints at which the processes listen. None if the system hides a process's endpoints."""
     endpoints: set[Endpoint] = set()
     for process in processes:
         try:
@@ -61,7 +61,10 @@ def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
 
 
 def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
-    """Returns the outermost parent that shares the process's listening socket. psutil names any one of them."""
+    """Returns the id of the outermost parent that shares the process's listening socket, or else `pid`.
+
+    Of the processes that share a socket, psutil names any.
+    """
     try:
         parent = psutil.Process(pid).parent()
         found = parent.net_connections(kind="tcp") if parent is not None else []
@@ -77,7 +80,7 @@ def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
 # unsent bytes with sent ones that only wait for an acknowledgement.
 
 MOST_CONNECTIONS = 1_000
-"""With more, the queues are not read: each connection costs 5 to 10 microseconds."""
+"""With more connections, the queues are not read: each connection costs 5 to 10 microseconds."""
 _SOCK_DIAG = 4
 """This and the other numbers come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
 _BY_FAMILY = 20
@@ -85,14 +88,14 @@ _ERROR, _DONE = 2, 3
 _REQUEST_DUMP = 0x301
 _INFO = 2
 _MAY_HOLD_BYTES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8
-"""The states established, fin-wait 1 and 2, and close-wait."""
+"""Bits of the states in which a connection may have waiting bytes: established, fin-wait 1 and 2, close-wait."""
 _HEAD = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _PORTS = struct.Struct(">HH")
 _UNREAD = struct.Struct("=I")
 _MESSAGE_BYTES = 72
 _PORTS_AT, _UNREAD_AT, _NOTSENT_AT = 4, 56, 144
-"""Offsets in a message, and in its tcp_info (which has it since Linux 4.6)."""
+"""Offsets in bytes. `_NOTSENT_AT` is an offset in a message's tcp_info (since Linux 4.6)."""
 
 
 def read_queues(port: int) -> SocketQueues | None:
@@ -129,7 +132,10 @@ def read_queues(port: int) -> SocketQueues | None:
 
 
 def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yields each connection's own port, the other end's port, and the unread and unsent bytes. Port 0 means any."""
+    """Yields each connection's own port, the other end's port, and the unread and unsent bytes at its own end.
+
+    `local` and `remote` select connections by their ports; 0 means any port.
+    """
     body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
     body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
     diag.send(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
@@ -150,7 +156,7 @@ def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Itera
 
 
 def _unsent(block: bytes, start: int, end: int) -> int:
-    """Returns the unsent bytes from the attributes in this part of a message. 0 if the kernel does not report them."""
+    """Returns the unsent bytes from the attributes at `start` to `end`. 0 if the kernel does not report them."""
     while start < end:
         length, kind = _ATTRIBUTE.unpack_from(block, start)
         if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:

@@ -111,7 +111,7 @@ def _fix_addresses() -> None:
 
 
 def allow_profilers() -> None:
-    """Lets the user's profilers in, despite Yama's ptrace_scope=1. Each worker must call it for itself."""
+    """Lets the user's profilers look into this process despite Yama's ptrace_scope=1. Each worker must call this."""
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
 
 
@@ -134,7 +134,7 @@ def _remove(directory: str) -> None:
 
 
 def _wait(child: int, owner: int) -> int | None:
-    """Waits until `child` has ended, and returns its wait status. None if the process `owner` is gone before."""
+    """Waits until `child` has ended, and returns its wait status. Returns None if the process `owner` is gone first."""
     wakeup, wake = os.pipe()  # the number of each of these signals can be read there
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -168,7 +168,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _collect(child: int) -> int | None:
-    """Collects ended child processes. Returns the wait status of `child`. None if it still runs."""
+    """Collects ended child processes. Returns the wait status of `child`. None if `child` still runs."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -179,7 +179,7 @@ def _collect(child: int) -> int | None:
 
 
 def _kill_children() -> None:
-    """Kills every process below this one, on Linux only. When a process ends, its children become this one's."""
+    """Kills all descendants, on Linux only. When one of them ends, its children become children of this process."""
     deadline_s = time.monotonic() + 5.0
     while (children := _children()) and time.monotonic() < deadline_s:
         for child in children:

@@ -17,13 +17,16 @@ from typing import Any, TypeAlias
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
 MOST_THREADS = 128
-"""With more, only the main thread is judged: each costs 2 µs in an observation, and an open file."""
+"""With more threads, only the main thread is judged. Each thread costs 2 µs in an observation, and an open file."""
 _Place: TypeAlias = tuple[int, int]
 """The system call's number (-1 for a wait outside of one, such as a page fault), and the stack pointer."""
 RUNNING: _Place = (-2, 0)
-"""On a core, or waiting for one."""
+"""The place of a thread that runs on a core, or waits for a core."""
 Observation: TypeAlias = tuple[tuple[_Place | None, ...], Mapping[int, bool]]
-"""Each thread's place, the main one's first, None if it ended or is unreadable. Then whether some wait for storage."""
+"""The threads' places, and for some threads whether they wait for storage, by index in the places.
+
+The main thread's place comes first. A place is None if the thread has ended or cannot be read.
+"""
 
 
 class ThreadWatch:
@@ -37,13 +40,13 @@ class ThreadWatch:
         """How often each thread had been on a core before its first observation."""
         self._known: dict[_Place, _Place] = {}
         self._idle: tuple[_Place | None, ...] = ()
-        """Where each thread waits for work. None if unknown."""
+        """The place at which each thread waits for work. None if unknown."""
         self._worked: set[int] = set()
         """Indexes of threads that `judged` found in the middle of work."""
         self._complete = True
 
     def observe(self) -> Observation:
-        """Has no places if the process has ended, or outside of Linux."""
+        """Returns the threads' places now. There are no places if the process has ended, or outside of Linux."""
         first = not self._files
         for thread in _threads_of(self._pid):
             if thread in self._files:
@@ -64,7 +67,10 @@ class ThreadWatch:
         return RUNNING not in places
 
     def judged(self, use: ProcessUse, seen: Observation) -> ProcessUse:
-        """Returns `use` with its threads' activity, as far as the places at which they wait for work are known."""
+        """Returns `use` with the threads' activity in the observation `seen`. Call it after `rest`.
+
+        The activity stays unknown without the places at which threads wait for work.
+        """
         places, states = seen
         if not places or not self._idle:
             return use
@@ -85,11 +91,14 @@ class ThreadWatch:
         return replace(use, **found)
 
     def active(self) -> int:
-        """Returns how many threads besides the main one ran at all."""
+        """Returns how many threads, without the main thread, have run since the first observation."""
         return len(self._active())
 
     def pool(self) -> int | None:
-        """Returns how many active threads wait for work where the busy ones do. None if unknown."""
+        """Returns how many active threads are in the pools of the busy ones, these included. None if unknown.
+
+        Threads that wait for work in the same code are a pool.
+        """
         if not self._idle or not self._complete:
             return None
         pools = {self._pool_of(index) for index in self._worked} - {None}
@@ -128,7 +137,7 @@ class ThreadWatch:
         self._files[thread] = -1
 
     def _states(self) -> Mapping[int, bool]:
-        """Returns for the main thread and up to 8 others whether they wait for storage, which no signal interrupts."""
+        """Returns whether the main thread and up to 8 others wait for storage (a wait without signals), by index."""
         threads = list(self._files)
         if not threads:
             return {}
@@ -162,7 +171,7 @@ class ThreadWatch:
 
 
 def _threads_of(pid: int) -> list[int]:
-    """Returns the threads, the main one first, without the calling one. Empty without /proc."""
+    """Returns thread ids, the main thread's first, without the calling thread's. Empty without /proc."""
     try:
         threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
     except OSError:

@@ -27,9 +27,9 @@ class Footprint:
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self.samples: list[Sample] = []
-        """With `server` and `cores` only."""
+        """Samples with `server` and `cores` only."""
         self.peaks: list[tuple[int, int]] = []
-        """Instants on the monotonic clock, and the sum of the processes' peak memory so far, in bytes."""
+        """Pairs of a monotonic instant, and the sum of the processes' peak memory until then, in bytes."""
         self._pids = pids
         self._interval_s = 0.05
         self._over = threading.Event()
@@ -68,7 +68,7 @@ _Found = TypeVar("_Found")
 
 
 class _Ration:
-    """Limits a costly action to a share of a core, by a pause after each time."""
+    """Limits a costly action to a share of a core, by a pause after each call of `do`."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -88,8 +88,8 @@ class _Ration:
 class Watch:
     """Samples a server's processes, threads and connections in its `with` block, some times a second.
 
-    `pids` gives the server's processes, and `generators` the load generators', empty before they start. `port` is the
-    server's, or None without sockets. An error ends the watch, not the load: the samples so far remain.
+    `pids` returns the server's process ids, and `generators` the load generators', empty before they start. `port` is
+    the server's, or None without sockets. An error ends the watch, not the load. The samples until then remain.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Watch:
     ) -> None:
         self.samples: tuple[Sample, ...] = ()
         self.thread_pools: tuple[ThreadUse, ...] = ()
-        """One for each process of the last sample."""
+        """One result for each process in the last sample. Set when the block ends."""
         self._find_pids = pids
         self._port = port
         self._find_generators = generators
@@ -110,7 +110,7 @@ class Watch:
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]] = []
-        """Samples that lack the server's processes, and these processes with their threads' places."""
+        """Pairs: a sample that still lacks `server`, and the server's processes with their threads' places."""
         self._pids_ration = _Ration(PIDS_SHARE)
         self._queues_ration = _Ration(0.002)
         self._over = threading.Event()
