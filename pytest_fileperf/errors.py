@@ -177,7 +177,7 @@ class FileLimitError(LoadError):
         )
 
     def __reduce__(self) -> tuple[Callable[[], FileLimitError], tuple[()]]:
-        """Unpickles without arguments: an exception is otherwise made again from its message."""
+        """Lets pickle make the error again from its numbers. By default pickle calls the class with the message."""
         return partial(FileLimitError, connections=self.connections, limit=self.limit), ()
 
 
@@ -218,7 +218,7 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns an indented block for the end of a message. If a line says that the disk is full, so does its start."""
+    """Returns an indented block for a message's end. Its start says that the disk is full if a line says so."""
     if not lines:
         return ""
     full = "\nIts log says that a disk is full. Free some space there" * any(map(_FULL.search, lines))

@@ -111,7 +111,7 @@ def format_rate(per_second: float) -> str:
 
 
 def as_share(ratio: float) -> float:
-    """Returns a log ratio as a share: 0.05 is 5 % more. Limited to a float's range."""
+    """Returns the share for the logarithm of a ratio: 0.05 is 5 % more. Limited to a float's range."""
     return math.expm1(max(-700.0, min(ratio, 700.0)))
 
 
@@ -136,13 +136,13 @@ def format_count(count: int, noun: str) -> str:
 
 
 def format_names(names: Sequence[str], *, most: int = 5) -> str:
-    """Returns at most so many names, and the number of the others: `a, b, c, d, e and 2 more`."""
+    """Returns the first `most` names, and the number of further names: `a, b, c, d, e and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def printable(text: str) -> str:
-    """Replaces the characters that colour text, move the cursor or reverse the text by visible marks."""
+    """Returns the text with marks in place of characters that colour or reverse text, or move the cursor."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

@@ -52,7 +52,10 @@ class AppSpec:
         return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
     def load(self, check: Callable[[], None] = lambda: None) -> object:
-        """Imports the app, calls `check`, then calls the factory, if the target is one. Raises AppLoadError."""
+        """Returns the app: imports the target, calls `check`, and calls the target if it is a factory.
+
+        Raises AppLoadError.
+        """
         target = self.target
         found, name = (_imported(target), target) if isinstance(target, str) else (target, self.name)
         check()
@@ -71,10 +74,10 @@ class AppSpec:
 
 
 def app_spec(app: object) -> AppSpec:
-    """Takes an import string, an app object or a zero-argument factory function; raises AppLoadError for others.
+    """Returns the spec for an import string, an app object or a zero-argument factory function.
 
     An object in an imported module becomes its import string, so that several workers can load it. Test modules,
-    conftest and `__main__` do not count.
+    conftest and `__main__` do not count. Raises AppLoadError for other objects.
     """
     if isinstance(app, AppSpec):
         return app
@@ -106,7 +109,7 @@ def _remoteness(name: str) -> tuple[bool, bool, int, str]:
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
-    """Adds the current state of the test's app object (`app`) to the spec, for a server in another process."""
+    """Returns the spec with the current state of the test's app object (`app`), for a server in another process."""
     made = spec.made
     if not (spec.factory or isinstance(app, str | AppSpec)):
         tests = _test_modules()
@@ -117,7 +120,7 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
 
 @contextmanager
 def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Lets cloudpickle send functions and classes from these modules with their code, not by name."""
+    """Within the block, cloudpickle sends functions and classes of these modules with their code, not by name."""
     import cloudpickle
 
     # A State's `__getattr__` would call itself for ever during unpickling, and included routers have a lock.
@@ -154,7 +157,7 @@ def _test_modules() -> dict[str, ModuleType]:
 
 
 def _is_test_module(name: str, module: ModuleType) -> bool:
-    """Whether another process should not import the module: a test's, or one that only pytest can find."""
+    """Whether another process should not import the module: it contains tests, or only pytest can find it."""
     last = name.rpartition(".")[2]
     if name in ("__main__", "__mp_main__") or last == "conftest" or last.startswith("test_") or last.endswith("_test"):
         return True
@@ -176,7 +179,7 @@ def _is_importable(name: str) -> bool:
 
 
 def _imported(target: str) -> object:
-    """Imports the app or factory. Raises AppMissingError, or AppLoadError if its module raises an error."""
+    """Returns the app or factory that `target` names. Raises AppMissingError, or AppLoadError if its import fails."""
     module_name, _, path = target.partition(":")
     try:
         __import__(module_name)  # `python -X importtime` times this, but not `import_module`
@@ -209,7 +212,7 @@ def module_file(module: object) -> str | None:
 
 
 def make_app(factory: object, name: str) -> object:
-    """Raises AppLoadError if the factory fails or does not return an app."""
+    """Returns the app that the factory makes. Raises AppLoadError if the factory fails or returns something else."""
     if not callable(factory):
         raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
     if takes(factory, 0) is False:
@@ -295,7 +298,7 @@ def _parameters(function: object) -> str:
 
 
 class FilesRead:
-    """Replaces `open`. It isn't a function, because a function becomes a method as an attribute of a class."""
+    """Replaces `open` to note which files are read. A function would become a method as an attribute of a class."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()

@@ -53,7 +53,7 @@ for name in sys.argv[1:]:
 def _resolved(
     words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
 ) -> tuple[list[str], Path, Path]:
-    """Returns the words with paths in `code_tree`, the working directory, and the program's path. Raises PlanError."""
+    """Returns a command's words with paths in `code_tree`, its working directory and its program. Raises PlanError."""
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if nothing in the command depends on the tree, so that it would run the new code."""
+    """Raises PlanError if nothing in the command depends on `code_tree`: the command would then run the new code."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:
@@ -99,7 +99,7 @@ def _loaded_by(
 
 @cache
 def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the source files of these packages, if `python` finds them among the installed ones. Runs `python`."""
+    """Runs `python`. Returns the source files of the packages `names` that it finds among installed packages."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
         done = run([python, "-c", _FIND_MODULES, *names], cwd=Path(directory), env=env, timeout_s=20.0)
@@ -112,7 +112,7 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
 
 
 def _python_of(program: Path) -> str | None:
-    """Returns the Python that runs a program: the program itself, or the one in its first line. None if neither is."""
+    """Returns the Python that runs a program: itself, or the interpreter in its first line. Else None."""
     if program.name.startswith("python"):
         return str(program)
     try:
@@ -146,15 +146,15 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 # --- Builds for commands. Each runs once in a test run, for the old and for the new code
 
 BUILD_S = 600.0
-"""A large project builds within this time, and a build that waits for input ends after it."""
+"""The longest time of a build. A large project needs less. A build that waits for input ends after this time."""
 
 
 Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
-"""Finished builds: None for success, or why the build failed."""
+"""Finished builds by command, directory, environment and code. A value is None for success, or the failure."""
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
-    """Runs a build to its end; returns why it failed. Raises PlanError if its program is missing."""
+    """Runs a build to its end. Returns why it failed, or None. Raises PlanError if its program is missing."""
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
@@ -179,7 +179,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
 
 
 def granian_command(spec: Granian, app: AppSpec) -> Command:
-    """Raises PlanError if Granian isn't installed."""
+    """Returns the command with which granian serves the app. Raises PlanError if granian isn't installed."""
     if importlib.util.find_spec("granian") is None:
         why = f'granian is not installed in {sys.prefix}: `pip install "pytest-fileperf[granian]"`'
         raise PlanError(why, where="Granian")
@@ -323,7 +323,7 @@ class CommandLaunch(ProcessLaunch[Command]):
             return False
 
     def _http_problem(self, path: str, timeout_s: float) -> str | None:
-        """Returns why no HTTP answer comes; None after any answer, even a 500."""
+        """Returns why the server gives no HTTP answer to `GET path`. None after any answer, even a 500."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         origin = Origin("https" if self.spec.is_tls else "http", self._host, self._port)
         try:
@@ -352,10 +352,10 @@ class RunningCommand(RunningProcess):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The processes that accept connections, without their parents, which may share the listening socket.
+        """The processes that accept connections. Their parents, which may share the listening socket, are left out.
 
-        Some programs accept connections in a parent, and hand them over to children. So if fewer processes than
-        `spec.workers` accept, all processes without children count, if these are enough.
+        Some programs accept connections in a parent, which hands them over to its children. If fewer processes than
+        `spec.workers` accept, all processes without children count instead, provided that there are enough.
         """
         workers = self._spec.workers
         if len(self._workers) < workers or not all(map(is_alive, self._workers)):

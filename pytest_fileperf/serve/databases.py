@@ -32,14 +32,14 @@ class Databases:
     """A process's Django databases. Empty for apps without Django."""
 
     names: tuple[tuple[str, str], ...] = ()
-    """Pairs of alias and name."""
+    """Pairs of a database's alias and its name."""
     settings: str = ""
     """The settings module that the environment names."""
     guarded: bool = False
     """Whether pytest-django is loaded, which keeps tests from databases that aren't for tests."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
-        """Returns why a server with the databases `theirs` must not be loaded; None if it may be.
+        """Returns why a server with the databases `theirs` must get no load. None if it may get load.
 
         `chosen` are the values of the user's environment variables for the server, which may name a database.
         """
@@ -65,7 +65,7 @@ class Databases:
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """In the block, calls `check` when Django has connected to a database. An error from `check` stops its use."""
+        """In the block, calls `check` when Django has connected to a database. An error in `check` prevents its use."""
 
         def checked(**_: object) -> None:
             check()
@@ -80,7 +80,10 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns this process's databases. Imports Django only with `by_settings`, if DJANGO_SETTINGS_MODULE is set."""
+    """Returns this process's databases. They are empty if Django isn't imported and configured.
+
+    With `by_settings`, imports Django if DJANGO_SETTINGS_MODULE is set.
+    """
     by_settings &= bool(os.environ.get(SETTINGS))
     if by_settings:
         with suppress(ImportError):
@@ -96,7 +99,7 @@ def databases_here(*, by_settings: bool = False) -> Databases:
 
 
 def _points_to(value: str, name: str) -> bool:
-    """Whether an environment variable's value is the database `name`, its directory, or a URL that ends with it."""
+    """Whether a variable's value is the database `name`, its directory, or a URL that ends with `name`."""
     if not value or not name:
         return False
     last = value.partition("?")[0].rpartition("/")[2]
@@ -133,7 +136,7 @@ def _advice(mine: str, settings: str, server: str) -> str:
 # has the request: tasks, and threads of anyio and asgiref, inherit it. Statements elsewhere belong to no request.
 
 SLICE_NS = 50_000_000
-"""A request's queries are reported within this time after it, unless the event loop is blocked."""
+"""A request's queries are reported within this time after its end, unless the event loop is blocked."""
 _NO_TEXT = re.compile(
     r"/\*.*?\*/|--[^\n]*"  # comments, which may contain a trace id
     r"|'(?:[^'\\]|''|\\.)*(?:'|$)|\$(\w*)\$.*?(?:\$\1\$|$)"  # strings
@@ -148,7 +151,7 @@ _QUOTED = re.compile(r'(\.|\b(?:FROM|JOIN|INTO|UPDATE|AS) )?"[^"]*(?:"(?=(\.)?)|
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     text: str
-    """Without parameters, literals and comments."""
+    """The SQL without parameters, literals and comments."""
     place: str
     """A line of the user's code that ran it, such as `app/shop.py:31 in read`; empty if unknown."""
     count: int
@@ -172,9 +175,10 @@ class Queries:
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
-        """Returns the mean of queries per request, and its variance, without the extreme 5 % of requests at each end.
+        """Returns the mean number of queries per request, and the variance of this mean.
 
-        Requests that fill a cache or open a connection are at an end.
+        Leaves out the 5 % of requests with the fewest queries, and the 5 % with the most. These include requests that
+        fill a cache or open a connection.
 
         Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974) 165-170.
         """
@@ -195,7 +199,7 @@ class Queries:
 
     @classmethod
     def summed(cls, parts: Iterable[Queries | None]) -> Queries | None:
-        """Adds up the parts. Returns None if they contain no request."""
+        """Returns the sum of the parts, such as each worker's. None if the parts contain no request."""
         counts, ran, places, outside = Counter[int](), Counter[str](), dict[str, str](), 0
         for part in filter(None, parts):
             counts.update(dict(part.counts))
@@ -210,7 +214,7 @@ class Queries:
 
     @classmethod
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
-        """Returns the queries of requests that ended since a monotonic time, from the lines of a `QueryCounter`.
+        """Returns the queries of requests that ended after `since_ns`, a monotonic time. `QueryCounter` made the lines.
 
         None if no request ended since then, or if the app has no library whose queries can be counted.
         """
@@ -232,17 +236,17 @@ class QueryCounter:
         self._tell = tell
         self._request: ContextVar[list[str] | None] = ContextVar("fileperf_request", default=None)
         self._from_ns = 0
-        """When the slice's first request ended."""
+        """When the current slice's first request ended."""
         self._ended: list[list[str]] = []
-        """The statements of each request in the slice."""
+        """The statements of each request that ended in the current slice."""
         self._outside = itertools.count()  # safe for threads, unlike `+= 1`
         self._outside_seen = 0
         self._places: dict[str, tuple[str, str]] = {}
-        """Text and place by executed statement."""
+        """`Statement.text` and `Statement.place` by executed statement."""
         self._placed: set[str] = set()
         """Statements with a place from this slice. An earlier place may come from a test's setup."""
         self._endings: dict[str, Callable[[], object]] = {}
-        """Functions that remove the hooks from a library, by its name."""
+        """By the name of a library: a function that removes the counter's hooks from it."""
 
     def around(self, app: Any) -> Any:
         async def counted(scope: Any, receive: Any, send: Any) -> None:

@@ -26,7 +26,7 @@ _JSON, _FORM, _MULTIPART, _BYTES = (
     "application/octet-stream",
 )
 _BODIES = (_JSON, _FORM, _MULTIPART, _BYTES, "text/plain")
-"""If an endpoint accepts several, the first one is taken."""
+"""The kinds of bodies that we can make. If an endpoint accepts several kinds, the first one here is used."""
 _FORMATS = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
@@ -57,7 +57,7 @@ _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 _NO_SLASH = "[^/]+"
 _DEEP, _DEEPEST = 4, 12
-"""A schema may contain itself. From the first depth on, a sample has no optional values; at the second, no fields."""
+"""A schema may contain itself. From depth 4 on, a sample has no optional values, and from depth 12 on no fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ class Endpoint:
     method: str
     """In lower case."""
     path: str
-    """As the document has it: `/items/{item_id}`."""
+    """As in the document: `/items/{item_id}`."""
     url: str
-    """The path, with values for parameters that have an example."""
+    """The path. Parameters with an example are replaced by this value."""
     summary: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Endpoint:
 
 
 def document_of(source: str) -> Mapping[str, Any]:
-    """Returns the document of an app (`"module:attribute"`), or the document or recording in a JSON file.
+    """Returns the OpenAPI document of an app (`"module:attribute"`), or a JSON file's document or recording (HAR).
 
     Raises PlanError for an app or file without one, and AppLoadError for an app that cannot be imported.
     """
@@ -187,7 +187,7 @@ def _redirect(operation: Mapping[str, Any]) -> int | None:
 
 
 def _example_in(schema: Mapping[str, Any]) -> Any:
-    """Returns the value in a schema: its example, constant, default or first choice. None without any."""
+    """Returns a value that a schema names: its example, constant, default or first choice. Else None."""
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
         return examples[0]
@@ -196,7 +196,7 @@ def _example_in(schema: Mapping[str, Any]) -> Any:
 
 
 def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> dict[str, Any]:
-    """Returns the fields of `Endpoint` for the body. Adds to `needs` if only the author knows a useful body."""
+    """Returns the body as keywords for `Endpoint`. Adds to `needs` if only the author knows a useful body."""
     asked = schemas.resolve(operation.get("requestBody", {}))
     content = {kind.partition(";")[0].strip(): schemas.resolve(own) for kind, own in asked.get("content", {}).items()}
     if not content or not asked.get("required", True):
@@ -267,7 +267,7 @@ class _Schemas:
         return whole
 
     def example_beside(self, value: Mapping[str, Any]) -> Any:
-        """Returns the example of a parameter or body, beside its schema; None if there isn't one."""
+        """Returns a parameter's or body's example that stands beside its schema, not in it. None without one."""
         named = value.get("examples")
         examples = [self.resolve(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)
@@ -294,7 +294,7 @@ class _Schemas:
         return own.get("format") == "binary" or "contentMediaType" in own
 
     def sample(self, schema: Mapping[str, Any], needs: list[str], name: str, depth: int = 0) -> Any:
-        """Returns a value that the schema accepts. Adds its name to `needs` if only the author knows a useful one."""
+        """Returns a value that the schema accepts. Adds `name` to `needs` if only the author knows a useful value."""
         own = self.merged(schema)
         if (value := _example_in(own)) is not None:
             return value
@@ -343,7 +343,7 @@ class _Schemas:
 
 
 def _matching(pattern: str, text: str) -> str | None:
-    """Returns the text or a word from the pattern, as in `^(asc|desc)$`, if that matches; else None."""
+    """Returns a match of the pattern: `text`, or a word in the pattern, as in `^(asc|desc)$`. None if none matches."""
     try:
         return next((one for one in (text, *re.findall(r"\w+", pattern), "a", "1") if re.search(pattern, one)), None)
     except re.error:
@@ -369,7 +369,10 @@ def _number(own: Mapping[str, Any], *, whole: bool) -> float:
 
 
 def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
-    """Yields an endpoint for each method and path at the first entry's host, from the first successful request."""
+    """Yields an endpoint for each recorded method and path, from the first successful request to it.
+
+    Only requests to the host of the first entry count.
+    """
     seen, host = set(), None
     for entry in log.get("entries", ()):
         request, status = entry["request"], entry.get("response", {}).get("status", 200)
@@ -412,7 +415,7 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 
 
 def served_document(running: RunningServer) -> Mapping[str, Any] | None:
-    """Returns a server's OpenAPI document, or an empty one if there is none. None if the server does not answer."""
+    """Returns a server's OpenAPI document. Empty if the server has no document, None if the server does not answer."""
     # An app in this process may raise anything.
     with suppress(Exception), running.sync_client(timeout=3.0) as client:
         for path in ("/openapi.json", "/schema/openapi.json"):  # of FastAPI, and of Litestar
@@ -425,10 +428,10 @@ def served_document(running: RunningServer) -> Mapping[str, Any] | None:
 
 
 def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
-    """Returns for each endpoint, such as `GET /items/{item_id}`, whether `sent` has its method and a path to it.
+    """Returns by endpoint, such as `GET /items/{item_id}`, whether a method and path in `sent` lead to it.
 
-    A path goes to the endpoint with the fewest parameters that it matches, as OpenAPI says. A field in a sent path, as
-    in `/items/{id}`, stands for any value. The result is empty for a malformed document.
+    If a path matches several endpoints, it leads to the one with the fewest parameters, as OpenAPI says. A field in a
+    sent path, as in `/items/{id}`, stands for any value. The result is empty for a malformed document.
     """
     try:
         schemas = _Schemas(document)
@@ -458,7 +461,7 @@ def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, 
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Returns values by name. A repeated name has a list."""
+    """Returns values by name. If a name is repeated, its value is the list of all its values."""
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)

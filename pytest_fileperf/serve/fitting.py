@@ -49,7 +49,10 @@ def report_import(run_directory: Path) -> None:
 
 
 def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
-    """Asks the test process for the results of other imports, and waits for them."""
+    """Asks the test process to import the app in other processes, and returns the results.
+
+    After `timeout_s` returns a result with a `problem`.
+    """
     note(ASKED, run_directory)
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -64,25 +67,25 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
-    """The changes of one serving process: `fit` before the app's lifespan, `started` after it."""
+    """Sets the test's changes on the app of a serving process. Call `fit` before its lifespan, and `started` after."""
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
-    """The apps by place; empty if nothing differs."""
+    """The app and the apps in it, by place. Empty if nothing differs from the test's app."""
     found: Likeness | None = None
-    """The app as it was imported."""
+    """The description of the app as it was imported."""
     set: tuple[Part, ...] = ()
     left: Mapping[Part, str] = field(default_factory=dict)
-    """Parts that stay as imported, though the test's differ, and why."""
+    """Parts that stay as imported although they differ from the test's app, with the reason."""
     awaited: Mapping[Part, str] = field(default_factory=dict)
-    """Parts that cannot be set, and why. The app's lifespan may set them, as it did in the test's process."""
+    """Parts that cannot be set, with the reason. The app's lifespan may set them, as in the test's process."""
     watched: list[_Noting] = field(default_factory=list)
-    """States of apps, which note the items that the lifespan sets."""
+    """Replacements of mappings in apps' `state`. They note the items that the lifespan sets."""
 
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
         """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.
 
-        `imports` returns the results of other imports; it is called only if something differs. `env` says whether the
+        `imports` returns the results of other imports, and is called only if something differs. `env` says whether the
         user gave this server environment variables.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
@@ -119,7 +122,7 @@ class Fitting:
                 self.watched.append(_Noting(held, where, getattr(node, "state", None)))
 
     def started(self) -> None:
-        """Checks the app after its lifespan. Raises AppLoadError if a part differs from the test's app."""
+        """Checks the app after its lifespan has started. Raises AppLoadError if an `awaited` part still differs."""
         written = {part for noting in self.watched for part in noting.end()}
         made, found = self.made, self.found
         if made is None or found is None or not (self.set or self.awaited):
@@ -140,7 +143,10 @@ class Fitting:
         return tuple((_title(part), why) for part, why in self.left.items())
 
     def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness) -> None:
-        """Leaves a part to the lifespan if one may have set it in the test's process. Else raises AppLoadError."""
+        """Adds a part that cannot be set to `awaited`, if a lifespan may have run on the test's app.
+
+        The server's lifespan may then set the part. Otherwise raises AppLoadError, which says `why` it cannot be set.
+        """
         if not made.has_run:
             raise self._refused(part, made, now, why)
         self.awaited = {**self.awaited, part: why}
@@ -161,10 +167,11 @@ class Fitting:
 
 
 def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
-    """Whether a part that could not be set now agrees with the test's app.
+    """Whether a part that could not be set now agrees with the test's app (`mine`).
 
-    If the lifespan has set it, an item's type must agree, because use changes the test's one. Any other part must exist
-    after the import, and must agree without the effects of time, chance and use.
+    If the lifespan has changed the part, an item must agree only in its type, because use changes items. Other parts
+    must agree in outline. If the lifespan has not changed the part, the imported part (`found`) must exist, and
+    agree in outline. See `likeness` for outlines and items.
     """
     if was_set or not now.agrees(found, part):
         return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)

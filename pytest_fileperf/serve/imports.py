@@ -28,7 +28,10 @@ Imports: TypeAlias = dict[object, Imported]
 def imports_of(
     app: AppSpec | None, count: int, imports: Imports, *, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> Imported:
-    """Returns the results of `count` imports. Without an app they contain only the databases that Django would use."""
+    """Returns the results of `count` imports of the app, each in a new process. Uses known results in `imports`.
+
+    Without an app, the result contains only the databases that Django would use.
+    """
     env = base_env(Uvicorn()) if env is None else env
     key = (None if app is None else app.target, tuple(sorted(env.items())))
     known = imports.get(key, Imported())
@@ -95,7 +98,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 
 
 def _difference(made: Made, found: Imported) -> str:
-    """Returns how the test's app differs from its import, in words; empty if it does not."""
+    """Returns words for a change that the test has made to the app `made`. Empty for none. `found`: fresh imports."""
     if found.problem:
         return f"the test's own settings on the app are unknown, because an import failed ({found.problem})"
     first, *others = found.likenesses

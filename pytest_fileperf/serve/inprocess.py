@@ -49,7 +49,7 @@ class RunningInProcess(RunningServer):
         self._event_loop = loop
         self.loop = type(loop).__module__.partition(".")[0]
         self.transport = transport
-        """Use it in `run` only, because the app's own objects belong to that event loop."""
+        """Use it only in functions that `run` calls, because the app's objects belong to the event loop of `run`."""
         self.title = f"in-process ({self.loop})"
         self.tracer = tracer_now()
         self._told = told
@@ -66,7 +66,7 @@ class RunningInProcess(RunningServer):
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Calls the async function on the server's event loop, and waits. Raises its errors, and ServerDiedError."""
+        """Returns the async function's result on the server's event loop. Raises its errors, or ServerDiedError."""
         self.check()
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
         try:

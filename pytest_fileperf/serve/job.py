@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def leave(value: object, run_directory: Path) -> None:
-    """Writes a value's file, under a temporary name at first, so that no reader sees a part of it."""
+    """Leaves a value in a file for other processes. The file has another name until it is complete."""
     unfinished = run_directory / f"unfinished.{os.getpid()}"
     with suppress(FileNotFoundError):
         unfinished.write_bytes(pickle.dumps(value))
@@ -44,13 +44,13 @@ def left(kind: type[_T], run_directory: Path) -> tuple[_T, ...]:
 
 
 def note(what: str, run_directory: Path) -> None:
-    """Writes an empty file, such as STARTED."""
+    """Writes this process's empty file named `what`, such as STARTED."""
     with suppress(FileNotFoundError):
         _name(what, run_directory).touch()
 
 
 def noted(what: str, run_directory: Path) -> int:
-    """Returns how many processes have written this file."""
+    """Returns how many processes have called `note` with this `what`."""
     return len(list(run_directory.glob(f"{what}.*")))
 
 
@@ -82,14 +82,14 @@ class StartUp:
     version: str = ""
     """Start-ups of different versions never share an import, even if their code is the same."""
     forks: bool = True
-    """Whether it may be a fork of a process that has imported the app."""
+    """Whether the server may be a fork of a process that has imported the app."""
     is_timed: bool = False
     """Whether `RunningServer.startup_ns` is wanted."""
     counts_queries: bool = False
     tells_imports: bool = False
-    """Whether its log shows how long each import takes (`python -X importtime`), which takes time of its own."""
+    """Whether its log shows how long each import takes (`python -X importtime`). This slows the start down."""
     serial: int = 0
-    """The value of `{boot}`. The pool sets `serial`, `host` and `coverage`."""
+    """The value of the placeholder `{boot}`. `ServerPool` sets `serial`, `host` and `coverage`."""
     host: str = LOOPBACK
     coverage: bool = False
 
@@ -116,7 +116,7 @@ class Job:
     factory: bool
     app_name: str
     spec: AsgiSpec
-    """Without the values of its environment variables, which may be secret: the process's environment has them."""
+    """The server's settings without the values of environment variables, which may be secret."""
     host: str
     databases: Databases
     counts_queries: bool
@@ -132,7 +132,7 @@ class Job:
         needs: Mapping[str, str] | None = None,
         server: str = "",
     ) -> Self:
-        """`lent` comes from `lend_package`. Raises AppLoadError for an app that cannot be pickled."""
+        """Returns the order to serve `app`. `lent` is from `lend_package`. Raises AppLoadError if pickling fails."""
         sys_path = start_up.code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         is_named = isinstance(app.target, str)
         return cls(
@@ -166,7 +166,7 @@ class Job:
 
     @property
     def graceful_s(self) -> float:
-        """How long requests may last after SIGTERM. With endless requests, each end of a server takes so long."""
+        """How long requests may last after SIGTERM. If requests are endless, each server takes this long to end."""
         return self.spec.stop_timeout_s / 20
 
     def app_file(self) -> str | None:
@@ -174,7 +174,10 @@ class Job:
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
-        """Imports the app, calls `wait`, then calls the factory, if the target is one. Raises AppLoadError."""
+        """Returns the app: imports the target, calls `wait`, and calls the target if it is a factory.
+
+        Raises AppLoadError.
+        """
         with self._databases_checked() as check:
             target: object = self.target
             if target is None:
@@ -200,7 +203,10 @@ class Job:
 
     @contextmanager
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
-        """Raises AppLoadError, during or after the block, if the app would use Django's real database."""
+        """Yields a function that raises AppLoadError if the app would use Django's real database.
+
+        Also calls this function after the block, and in it whenever Django has connected to a database.
+        """
         theirs = Databases() if SETTINGS in self.env_given else self.databases  # explicit settings are a choice
         chosen = [os.environ.get(name, "") for name in self.env_given]
 
@@ -216,7 +222,7 @@ class Job:
 
 
 def lend_package(run_directory: Path) -> Path:
-    """Makes a directory with only this package. As the first entry of `sys.path` it keeps other versions of it away."""
+    """Makes a directory with only this package. As first entry of `sys.path`, it hides the package's other versions."""
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
     try:
@@ -231,30 +237,30 @@ def lend_package(run_directory: Path) -> Path:
 QUERIES = "queries"
 """Lines of a `QueryCounter`."""
 STARTED = "started"
-"""The process begins to load the app. If there are more of these than workers, a worker has died."""
+"""A process notes this when it begins to load the app. If more do so than there are workers, one has died."""
 HELD = "held"
 """While this file exists, the server waits after its import. The test process writes and removes it."""
 IMPORTED = "imported"
-"""The waiting process has imported the app."""
+"""A process notes this when it has imported the app, before it waits for the end of that file."""
 ASKED = "asked"
-"""The process has imported an app that differs from the test's, and waits for other imports' results."""
+"""A process notes this if its app differs from the test's. It then waits for the results of other imports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preloaded:
-    """A process has imported the app, for forks."""
+    """The report from a process that has imported the app, so that forks of it can serve."""
 
     why_fresh: str
-    """Why the process cannot be forked; empty if it can."""
+    """Why the process cannot be forked. Empty if it can be forked."""
     stamps: Mapping[str, tuple[int, ...]]
-    """As from `stamps_of`, for each file that the import has read."""
+    """The result of `stamps_of` for the files that the import has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     pid: int
     at_ns: int
-    """When it began to answer, by the monotonic clock, which all processes share."""
+    """When the worker began to answer, by the monotonic clock, which all processes share."""
     port: int
     loop: str
     http: str
@@ -263,9 +269,9 @@ class Ready:
     app_file: str | None
     """The file of the app's module; None for an app that was sent as an object."""
     files: Sequence[str]
-    """Its modules' files, without this package's and the interpreter's."""
+    """Files of the modules that it has imported, without this package's and the interpreter's."""
     installed: Sequence[str]
-    """The same for installed packages."""
+    """Files of the modules that it has imported from installed packages."""
     read: Sequence[str]
     """Other files that were read while the app was imported and started."""
     changed: tuple[tuple[str, str], ...]
@@ -278,9 +284,9 @@ class Failed:
     """A process gave up before it was ready, or failed at its end."""
 
     stage: str
-    """`packages`: its Python lacks some. `port`: another program has it. `missing`: there is no such app.
+    """`packages`: its Python lacks packages. `port`: the port cannot be used. `missing`: the app does not exist.
 
-    `app`: the app does not load. `lifespan`: the app's start-up failed. `shutdown`: its end failed.
+    `app`: the app does not load. `lifespan`: the start of its lifespan failed. `shutdown`: the lifespan's end failed.
     """
     message: str
 
@@ -291,9 +297,10 @@ MOST_BYTES = 1 << 16
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns values that change with a file: its size, modification time, and change time or inode.
+    """Returns by file the values that change with it: size, modification time, and change time or inode.
 
-    The inode replaces the change time in installed packages: a hard link from another environment changes that time.
+    For installed packages it is the inode, because a hard link from another environment changes the change time. Files
+    that cannot be read are left out.
     """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:

@@ -27,10 +27,10 @@ from pytest_fileperf.versions.tree import CodeTree
 
 
 class Launch(Protocol):
-    """The steps of one start-up. Whoever calls `start` calls `stop`, whatever happens in between."""
+    """One start-up of a server. Whoever calls `start` must call `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Returns at once, but runs a Command's build first."""
+        """Starts the server, and does not wait until it is ready. Runs a Command's build before, to its end."""
 
     def ready(self) -> RunningServer:
         """Waits until the server answers requests; raises AppLoadError or ServerStartError."""
@@ -94,9 +94,9 @@ class _Boot:
     launch: Launch
     running: RunningServer
     startup_ns: int | None
-    """None if its start was not measured. `running` shows it only to tests that ask for it."""
+    """How long the start took, None if nobody measured that. Only tests that ask for it find it in `running`."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
-    """A key, an entered context manager, and the value that entering returned."""
+    """A key, the context manager that was entered for it, and the value that entering returned. Else None."""
 
     def leave(self, error: BaseException | None = None) -> None:
         entered, self.entered = self.entered, None
@@ -106,18 +106,18 @@ class _Boot:
 
 @dataclass(slots=True)
 class ServerPool:
-    """Launches the servers of a test run, and keeps the one that serves now. `close` ends that one.
+    """Launches the servers of a test run, and keeps the server that serves now. `close` ends that server.
 
-    Servers that run at the same time share the app's outside: the tables that it makes, a file, a port.
+    It keeps only one, because servers of an app that run together share its tables, files and ports.
     """
 
     network: Network = LOCAL
     coverage: bool = False
     preloads: Preloads | None = None
-    """None: each start-up imports its app anew."""
+    """Imported apps, from which servers are forked. If None, each start-up imports its app anew."""
     family: str = "httpx"
     documents: dict[str, Mapping[str, Any]] | None = None
-    """OpenAPI documents by the apps' names. A document is empty if the app has none. None if nobody needs them."""
+    """OpenAPI documents by app name, empty for an app without a document. None if nobody needs documents."""
     endings: Counter[str] = field(default_factory=Counter)
     """Sentences about failed ends of servers, and how often each occurred."""
     _imports: Imports = field(default_factory=dict)
@@ -125,7 +125,7 @@ class ServerPool:
     _serials: count[int] = field(default_factory=count)
     """Numbers all start-ups in the run, even a comparison's, so that each has its own `{boot}`."""
     _started: set[object] = field(default_factory=set)
-    """Keys of servers that have started once, before a start that is measured."""
+    """Keys of servers that have started at least once, as must happen before a start is measured."""
     _serving: _Boot | None = None
 
     def launch(self, spec: ServerSpec, app: AppSpec | None, start_up: StartUp) -> Launch:
@@ -173,11 +173,11 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns the server's start-up with this number. Ends any other one first, and replaces a dead one.
+        """Returns the server from start-up `number`. Unless it runs, ends the current server and starts this one.
 
-        `is_timed` measures its start. An unmeasured start goes before, which may compile code or read from disk.
-        `counts_queries` counts the queries of its requests; None accepts a server of either kind. Raises AppLoadError,
-        PlanError or ServerStartError.
+        `is_timed` measures the start. A server's first start may compile code or read from disk, so an unmeasured start
+        comes before. `counts_queries` counts the queries of requests; None accepts a server that does or doesn't.
+        Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
@@ -204,7 +204,7 @@ class ServerPool:
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
-        """Returns the server's current start-up, or the first one, started now."""
+        """Returns the server from whichever start-up runs now. If it does not run, starts it with the number 0."""
         return self.boot(spec, app, self.serving(spec, app) or 0, cores, counts_queries=None)
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
@@ -216,7 +216,10 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Returns the value from entering `make(server)`. Another key, `leave` or `close` exits that again."""
+        """Enters the context manager `make(server)`, once for each key. Returns the value from entering.
+
+        Another key, `leave` or `close` exits the context manager.
+        """
         serving = self._serving
         assert serving is not None
         if serving.entered is None or serving.entered[0] != key:
@@ -253,7 +256,7 @@ class ServerPool:
             self.documents[name] = document
 
     def fetch_own_document(self) -> None:
-        """Does the same for the current server, if there is one."""
+        """Calls `fetch_document` for the current server, if there is one."""
         if self._serving is not None:
             self.fetch_document(self._serving.app, self._serving.running)
 
@@ -272,7 +275,10 @@ def _started(launch: Launch) -> RunningServer:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Distinguishes servers, by their apps if they need one. A command counts the app that it must not differ from."""
+    """Returns a value that is equal for a server's start-ups. It includes the app if the server needs an app.
+
+    For a Command, it includes the test's app object, which the command's app must equal.
+    """
     if isinstance(spec, Command):
         return (spec, None if app is None or app.made is None else app.key, databases_here())
     return (spec, app.key if app is not None and needs_app(spec) else None)

@@ -43,7 +43,7 @@ _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "so
 
 
 def describe(value: object, *, is_outline: bool = False) -> str:
-    """Describes plain values as they are written, functions by name, objects by their attributes or `__repr__`.
+    """Returns a description: plain values as written, functions by name, objects by their attributes or `__repr__`.
 
     For an inner function, the description has its line and the values of the outer function's variables.
     """
@@ -54,7 +54,7 @@ def describe(value: object, *, is_outline: bool = False) -> str:
 
 
 def outline(value: object) -> str:
-    """Leaves out numbers, flags, tokens, and most private attributes."""
+    """Returns a description without numbers, flags, tokens, and most private attributes."""
     return describe(value, is_outline=True)
 
 
@@ -84,7 +84,7 @@ class _Describer:
         self._is_outline = is_outline
         self._left = 5_000  # values
         self._known: dict[tuple[int, int], tuple[object, str]] = {}
-        """Objects and their descriptions, by id and depth. Objects are kept, as a dead one's id may return."""
+        """Objects and their descriptions, by id and depth. Objects are kept, as a new one may get a dead one's id."""
 
     def __call__(self, value: object, depth: int) -> str:
         self._left -= 1
@@ -183,7 +183,7 @@ class _Describer:
 
 
 def _is_in_outline(name: str, value: object) -> bool:
-    """Outlines contain texts and public objects, and private objects with a `__repr__` of their own."""
+    """Whether an outline contains it: texts, public objects, and private objects with a `__repr__` of their own."""
     kind = type(value)
     if kind in _PLAIN:
         return kind in _TEXTS
@@ -192,7 +192,7 @@ def _is_in_outline(name: str, value: object) -> bool:
 
 
 def _fields(value: object) -> Mapping[str, object] | None:
-    """Returns the fields of a dataclass, named tuple, attrs or pydantic object, with values; None for others."""
+    """Returns the fields and values of a dataclass, named tuple, attrs or pydantic object. None for other objects."""
     kind = type(value)
     if isinstance(value, SimpleNamespace):
         return vars(value)
@@ -247,7 +247,7 @@ def digest(text: str | bytes | bytearray) -> str:
 
 
 def settable_in(node: object) -> dict[str, object]:
-    """Returns an app's `__dict__`. Empty for functions and classes, and for objects without one."""
+    """Returns an app's `__dict__`. Empty for functions and classes, and for objects without a `__dict__`."""
     return {} if isinstance(node, type | FunctionType | MethodType | partial) else _dictionary_of(node)
 
 
@@ -287,7 +287,7 @@ def takes(function: object, count: int) -> bool | None:
 # --- The parts of an app and of all apps in it: described, sent to a server, and set there
 
 Part: TypeAlias = tuple[str, str]
-"""Place and name."""
+"""A part's place and name, such as `("/api", "routes")`."""
 Parts: TypeAlias = Mapping[Part, tuple[str, ...]]
 """Descriptions of the values in each part. Parts without values are left out."""
 
@@ -324,6 +324,7 @@ _FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 @dataclass(frozen=True, slots=True)
 class Likeness:
     views: tuple[Parts, Parts, Parts]
+    """The app's parts, described in three ways: at the indexes `EXACTLY`, `OUTLINE` and `KIND`."""
 
     @property
     def parts(self) -> Parts:
@@ -346,7 +347,7 @@ def likeness_of(app: object) -> Likeness:
 
 
 def places(app: object) -> Iterator[tuple[str, object]]:
-    """Yields each app with its place: the app itself, mounted apps, and apps in wrappers."""
+    """Yields pairs of place and app: the app itself, mounted apps, and apps in wrappers."""
     waiting, seen = [("", app)], set[int]()
     while waiting:
         where, node = waiting.pop(0)
@@ -370,7 +371,10 @@ def part_of(node: object, name: str) -> object:
 
 
 def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
-    """Returns the values that can be set on the server's app, even empty ones: the server's may not be empty."""
+    """Returns by part the values of the test's app that can be set on the server's app.
+
+    Empty values are included, because the server's app may have others there.
+    """
     nodes = list(places(app))
     found = [(where, name) for where, node in nodes for name in _WHOLE if isinstance(part_of(node, name), dict | list)]
     found += [part for part in parts if part[1].startswith(("attribute.", "config.", "state."))]
@@ -414,7 +418,7 @@ def _owner(node: object, name: str) -> object:
 
 
 def is_item(name: str) -> bool:
-    """Whether a lifespan usually sets such parts: an item of `state`, or an attribute of a hand-written app."""
+    """Whether a part is an item of `state`, or an attribute of a hand-written app. A lifespan usually sets these."""
     return name.startswith(("state.", "attribute."))
 
 
@@ -543,7 +547,7 @@ def _is_app(value: object) -> bool:
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
-    """Returns the mapping of an app (`node`) that contains parts such as `state.db`, with `kind` before the dot."""
+    """Returns the app's mapping that contains parts with `kind` before the dot, such as `state.db`. Else None."""
     if kind == "state":
         return state_of(node)
     if kind == "attribute":

@@ -63,7 +63,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
 
 
 def held_by(value: object) -> Iterator[tuple[str, object]]:
-    """Yields names and values in a function, a container or a middleware. A name may be empty."""
+    """Yields name and value of each object in a function, a container or a middleware. A name may be empty."""
     if isinstance(value, Mapping):
         yield from (("", item) for item in value.values())
     elif isinstance(value, list | tuple):
@@ -106,9 +106,9 @@ class Made:
 
     likeness: Likeness
     values: bytes
-    """A pickled mapping of each part that can be sent to its value. It is one pickle, as parts may share objects."""
+    """A pickled mapping from each part that can be sent to its value. In one pickle, parts can share objects."""
     unsent: Mapping[Part, str]
-    """The other parts, and why they cannot be sent."""
+    """Parts that cannot be sent, with the reason."""
     has_run: bool
     """Whether a lifespan may have run on the app in the test process, and have set some parts."""
 
@@ -124,10 +124,10 @@ class Made:
 def made_of(
     app: object, modules: Mapping[str, ModuleType], by_value: Callable[[], AbstractContextManager[None]]
 ) -> Made:
-    """Describes the app in its current state.
+    """Returns the description of the app in its current state, and its values, pickled.
 
-    `modules` are the importable ones. In the context manager `by_value`, other modules' functions are pickled with
-    their code.
+    `modules` are the importable modules. Within the context manager `by_value`, other modules' functions are pickled
+    with their code.
     """
     likeness = likeness_of(app)
     values, names = values_to_send(app, likeness.parts), _importable_names(modules)
@@ -172,7 +172,7 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 
 
 def _lost_overrides(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
-    """Returns dependency overrides that would be lost, and why: they need the very object that the routes contain."""
+    """Returns by part why a dependency override would be lost: it needs the very object that the routes contain."""
     return {
         part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
         for part, value in values.items()
@@ -250,7 +250,7 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
     """Returns why a part of the test's app (`mine`) differs from the server's (`theirs`).
 
     `imports` are further imports of the same code, in the test run's environment. `env` says whether the user gave the
-    server environment variables. A part is compared only as closely as the imports agree in it.
+    server environment variables. A part is compared only as closely as the imports agree in that part.
     """
     if not imports:
         return Cause.TEST

@@ -25,7 +25,7 @@ _KILLED = -9
 
 
 class Fork:
-    """Has the attributes of a `subprocess.Popen` that `Child` uses."""
+    """A server process that was forked. It has the attributes of a `subprocess.Popen` that `Child` uses."""
 
     def __init__(self, pid: int, preload: _Preload, leave: Callable[[str], None]) -> None:
         self.pid = pid
@@ -36,7 +36,10 @@ class Fork:
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:
-        """Returns whether a fresh start may help. Then later start-ups also import the app anew."""
+        """Returns whether a start without a fork may help. If so, later start-ups also import the app anew.
+
+        `why` is the fork's failure. `hangs` says that the fork was not ready in time.
+        """
         if self._preload.has_served and hangs:  # not the fork's fault, as an earlier one has answered
             return False
         self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
@@ -73,7 +76,7 @@ class _Preload:
     living: set[int] = field(default_factory=set)
     """Forks that have not ended, by process id."""
     has_served: bool = False
-    """Whether a fork has answered; for a spare, whether it serves."""
+    """Whether a fork has answered. For a process in `Preloads._spares`: whether it serves."""
 
     def why_not_forked(self) -> str | None:
         """Waits for the import. Returns None if the process can be forked, else why not.
@@ -94,7 +97,7 @@ class _Preload:
         return self.process.ended() is None and stamps_of(stamps) == stamps
 
     def ask_to_serve(self, run_directory: Path, env: Mapping[str, str]) -> bool:
-        """Orders a fork, or the process itself if it cannot be forked, to serve. Returns False if it has ended."""
+        """Orders a fork (or the process itself, if it cannot be forked) to serve. False if the process has ended."""
         lines = "".join(f"{line}\n" for line in self.process.log)
         (run_directory / "log.txt").write_text(lines, encoding="utf-8")
         try:
@@ -104,7 +107,7 @@ class _Preload:
         return True
 
     def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Orders a fork, and returns its process id. None if the process has ended, or reports no fork within 5 s."""
+        """Tells the process to fork a server. Returns the fork's process id. None without a report within 5 s."""
         known = frozenset(self.living)
         if not self.ask_to_serve(run_directory, env):
             return None
@@ -143,21 +146,21 @@ class _Preload:
 
 @dataclass(slots=True)
 class Preloads:
-    """A session's imported apps, by keys for app, settings and code. Whoever made it closes it."""
+    """A session's processes that have imported apps, by keys for app, settings and code. Its maker must close it."""
 
     _forked: dict[str, _Preload] = field(default_factory=dict)
-    """The most recently used one comes last."""
+    """Processes that fork servers, by key. The most recently used process comes last."""
     _spares: dict[str, _Preload] = field(default_factory=dict)
-    """Processes that cannot be forked. Each may serve once itself."""
+    """Processes that cannot be forked, by key. Each may serve once itself."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
-    """Why later start-ups import the app anew; empty for an unknown reason."""
+    """By key: why later start-ups import the app anew. The reason is empty if unknown."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(self, invocation: Invocation, run_directory: Path, start_up: StartUp, *, start_s: float) -> str | None:
-        """Begins an import if there is none. Returns its key; None if this start-up must import the app anew.
+        """Begins an import of the app for forks, unless such a process exists already. Returns its key.
 
-        In comparisons, start-ups alternate between two imports with different hash seeds. So the luck of an import
-        shows as a difference between start-ups.
+        Returns None if this start-up must import the app anew. In comparisons, start-ups alternate between two imports
+        with different hash seeds. So the luck of an import shows as a difference between start-ups.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
@@ -179,14 +182,18 @@ class Preloads:
         return key
 
     def why_anew(self, key: str) -> str | None:
-        """Waits for an import. Returns None if it serves this start-up, else why not; an unknown reason is empty."""
+        """Waits for the import with this key. Returns None if its process can serve the next start-up.
+
+        Otherwise returns why it cannot, empty for an unknown reason.
+        """
         found = self._imported(key)
         return found if isinstance(found, str) and self._spare(key) is None else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Returns a fork, or the process itself if it cannot be forked, and why it cannot.
+        """Returns a serving process, and why it isn't a fork. The reason is empty for a fork, or if unknown.
 
-        None in place of a process means that the app must be imported anew.
+        If the importing process cannot be forked, it serves itself. The process is None if the app must be imported
+        anew.
         """
         found = self._imported(key)
         if not isinstance(found, str):
@@ -204,7 +211,7 @@ class Preloads:
         return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, found
 
     def _imported(self, key: str) -> _Preload | str:
-        """Waits for an import. Returns its process, or why this isn't forked."""
+        """Waits for the import with this key. Returns its process, or why that process isn't forked."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         found = self._forked.get(key)
@@ -267,7 +274,7 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns a text that is equal for start-ups that can share an import. It has no path of a run directory."""
+    """Returns a text that is equal for start-ups that can share an import. It contains no run directory's path."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
     told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}

@@ -105,7 +105,7 @@ def _tell(channel: socket.socket, **what: int) -> None:
 
 
 def _end(forks: Collection[int]) -> NoReturn:
-    """Asks forks to end, and ends this process after them, or after 3 s."""
+    """Asks forks to end. Ends this process when they have ended, or after 3 s."""
     for pid in forks:
         os.kill(pid, signal.SIGTERM)
     until_s, left = time.monotonic() + 3.0, set(forks)
@@ -119,9 +119,9 @@ def _end(forks: Collection[int]) -> NoReturn:
 
 
 def _why_no_forks(before: dict[int, str]) -> str:
-    """Returns something that the import has made and that forks cannot have of their own, or an empty text.
+    """Returns why this process cannot be forked, such as a thread that the import has started. Else empty.
 
-    `before` is from `_open_files`, before the import.
+    `before` is the result of `_open_files` before the import.
     """
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if names:
@@ -144,7 +144,7 @@ def _why_no_forks(before: dict[int, str]) -> str:
 
 
 def _open_files() -> dict[int, str]:
-    """Returns a description of each open file by its descriptor. It is empty if forks may share the file."""
+    """Returns a description of each open file by its descriptor. A description is empty if forks may share the file."""
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 # names
         try:

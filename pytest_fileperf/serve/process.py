@@ -39,7 +39,7 @@ Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
 def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
-    """Returns how clients reach a start-up. Writes its certificate into the run directory if the user gave none.
+    """Returns how clients reach a start-up. Writes a certificate for TLS into the run directory if the user gave none.
 
     Raises PlanError, with advice, for files that no server can use. `where` is the server's kind in that message.
     """
@@ -135,7 +135,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
     def __init__(
         self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
     ) -> None:
-        """Without `preloads` the server is never a fork. `can_be_held` allows `hold`."""
+        """Without `preloads` the server is never a fork. `can_be_held` says that it can wait after its import."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
@@ -163,14 +163,14 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @abstractmethod
     def poll(self, *, within_s: float) -> RunningProcess | None:
-        """Returns None until the server answers. Raises AppLoadError or ServerStartError if it never will."""
+        """Returns the server once it answers; else None. Raises AppLoadError or ServerStartError if it never will."""
 
     @abstractmethod
     def why_late(self) -> str:
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """Begins the import for forks, if the server may be a fork, and returns at once. Raises errors as `start`."""
+        """If the server may be a fork, begins the import for forks, and returns at once. Raises errors as `start`."""
         if self._preloads is not None:
             self._prepare()
 

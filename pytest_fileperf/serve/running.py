@@ -60,25 +60,25 @@ class RunningServer(ABC):
     title: str
     """For reports: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
-    """Really equal between start-ups: some of `hash seed`, `addresses`."""
+    """Which of `hash seed` and `addresses` (in memory) are really the same in each start-up."""
     tracer: str = ""
     """The tracer in the server, such as `coverage`. Empty for none, and for servers that do not report it."""
     loaded: LoadedFiles = LoadedFiles()
-    """Its code, when it was ready."""
+    """The files that it had loaded when it was ready."""
     supervisor: int | None = None
-    """Our own process above it, which gets the CPU time of processes that end below it; None without one."""
+    """The id of our own process above the server, else None. It gets the CPU time of processes that end below."""
     changed: tuple[tuple[str, str], ...] = ()
-    """The test's changes to the app that the server imported: each part's name and content."""
+    """The test's changes to the app that the server imported: name and content of each changed part."""
     is_forked: bool = False
     """Whether it is a fork of a process that had imported the app."""
     startup_ns: int | None = None
-    """From the start of its process until it answered; None if that was not to be measured."""
+    """The time from the start of its process until it answered. None if nobody asked to measure that."""
     counts_queries: bool = False
     """Whether the queries of its requests are counted."""
     why_fresh: str = ""
-    """Why each start-up imports the app anew. Empty if one import serves many, and if none was tried."""
+    """Why each start-up imports the app anew. Empty if start-ups share an import, or if nobody has tried that."""
     family: str = "httpx"
-    """The package of its clients by default."""
+    """The default package of its clients, `httpx` or `httpx2`."""
     reach: Reach = Reach()
     """How clients reach it, besides its URL."""
     own: tuple[tuple[str, str], ...] = ()
@@ -96,7 +96,7 @@ class RunningServer(ABC):
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """The ways besides plain TCP that it needs: some of `TLS`, `Unix socket`."""
+        """How connections to it differ from plain TCP: `TLS`, `Unix socket`, both or neither."""
         return (*(("TLS",) if self.is_tls else ()), *(("Unix socket",) if self.uds else ()))
 
     @property
@@ -105,7 +105,7 @@ class RunningServer(ABC):
         return self.url.startswith("https://")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Returns a context for clients of your own. It trusts this certificate and no other, or a `Url`'s `verify`."""
+        """Returns a context for clients of your own. It trusts only this certificate. For a `Url` see `verify`."""
         from pytest_fileperf.wire.connect import tls_context
 
         return tls_context(self.reach)
@@ -122,7 +122,7 @@ class RunningServer(ABC):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Ids of the processes that serve requests, or of all if nobody knows which do."""
+        """Ids of the processes that serve requests. If nobody knows which do, ids of all its processes."""
         return self.pids
 
     @property
@@ -131,14 +131,14 @@ class RunningServer(ABC):
         return ()
 
     def queries_since(self, at_ns: int) -> Queries | None:
-        """Returns the queries of requests that ended since then, by the monotonic clock, up to 50 ms ago.
+        """Returns the queries of requests that ended after `at_ns`, by the monotonic clock, up to 50 ms ago.
 
-        None if it does not count any, or has loaded no library whose queries are counted.
+        None if the server does not count queries, or has loaded no library whose queries can be counted.
         """
         return None
 
     def identity(self) -> dict[str, object]:
-        """Returns facts that two comparable runs share, as JSON values: without the port."""
+        """Returns facts about the server that are equal in comparable runs, as JSON values. It has no port."""
         changed = {"set by the test": [name for name, _ in self.changed]} if self.changed else {}
         return {
             "kind": self.kind,
@@ -154,7 +154,7 @@ class RunningServer(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raises ServerDiedError, with its exit and the end of its log, if it no longer runs."""
+        """If the server no longer runs, raises ServerDiedError with its exit and the end of its log."""
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
         """Returns a client with this server as its base URL, over the transport made for load."""
@@ -186,7 +186,10 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-
 
 
 def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
-    """Returns a PEM file's certificates, without its keys. Raises PlanError if there is none; `name` is the setting."""
+    """Returns the certificates in a PEM file, without keys. `name` is the setting in messages.
+
+    Raises PlanError for a file without a certificate.
+    """
     try:
         found = _CERTIFICATES.findall(Path(path).read_text(encoding="ascii", errors="replace"))
     except OSError as error:

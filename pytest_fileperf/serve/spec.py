@@ -26,7 +26,7 @@ PYTHON = "{python}"  # only in a command's words
 
 
 def filled(text: str, **values: object) -> str:
-    """Replaces the placeholders whose `values` are given and not None, as in `filled(text, port=80)`."""
+    """Returns the text with placeholders filled, as in `filled(text, port=80)`. A value None fills nothing."""
     for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
         if value is not None:
             text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
@@ -38,7 +38,7 @@ def has_names(text: str) -> bool:
 
 
 def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
-    """Replaces placeholders in the variables with these names."""
+    """Returns `env` with the placeholders in the variables `names` filled from `values`."""
     return {**env, **{name: filled(env[name], **values) for name in names}}
 
 
@@ -122,7 +122,7 @@ class Uvicorn(AsgiSpec):
 
     name = "uvicorn"
     port: int = 0
-    """0 takes a free one. A fixed port allows one server at a time, so its runs have a single start-up."""
+    """0 takes a free port. A fixed port allows one server at a time, so its runs have a single start-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def worker_count(spec: ServerSpec) -> int | None:
 
 
 def needs_app(spec: ServerSpec) -> bool:
-    """Commands and URLs have an app of their own."""
+    """False for commands and URLs, which have an app of their own."""
     return not isinstance(spec, Command | Url)
 
 
@@ -425,7 +425,7 @@ def give_all_cores(pids: Iterable[int]) -> None:
 
 
 def _rank_on_its_core(core: int) -> int:
-    """Returns 0 for a physical core's first hardware thread, 1 for the second; 0 if Linux does not report them."""
+    """Returns 0 for a physical core's first hardware thread, 1 for the second. 0 if Linux does not report threads."""
     path = CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"
     threads: set[int] = set()
     try:

@@ -35,10 +35,10 @@ _BALLAST: list[bytes] = []
 
 
 def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
-    """Returns the environment variables for a start-up; `in_turn` says that it belongs to a comparison.
+    """Returns environment variables that make start-up `boot` repeatable. `in_turn` says: as part of a comparison.
 
-    A memory layout may be fast or slow, and fixed addresses would keep it in every start-up. So it is moved, by steps
-    that depend on the number `boot`. More start-ups then average it out.
+    A memory layout may be fast or slow by luck, and fixed addresses would repeat it in every start-up. So the layout is
+    moved by an amount that depends on the number `boot`. Several start-ups then average the luck out.
     """
     moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # by less than a page; no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
@@ -64,7 +64,7 @@ def stabilised_now() -> tuple[str, ...]:
 
 
 def stabilised_in(pid: int) -> tuple[str, ...]:
-    """Returns the `STABILISERS` that work in a process. Empty on systems that do not show it."""
+    """Returns the `STABILISERS` that are in effect in a process. Empty on systems that do not report them."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace").split("\0")
         program = Path(f"/proc/{pid}/exe").readlink().name
@@ -101,7 +101,7 @@ _OF_COVERAGE = (
 )
 _OF_DEVELOPERS = ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC")
 _BEGINS = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COV_CORE_DATAFILE")
-"""Any of these starts coverage; the others configure it."""
+"""Each of these variables starts coverage. The other ones in `_OF_COVERAGE` configure it."""
 
 
 def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str]:
@@ -111,7 +111,7 @@ def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str
 
 
 def tracer_in(env: Mapping[str, str]) -> str:
-    """Returns `coverage` if it starts with Python in this environment, else an empty text."""
+    """Returns `coverage` if these environment variables start it in a new Python process, else an empty text."""
     return COVERAGE if any(env.get(name) for name in _BEGINS) else ""
 
 

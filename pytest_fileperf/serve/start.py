@@ -47,7 +47,7 @@ class WorkerStart:
     read: FilesRead = field(default_factory=FilesRead)
 
     def load_app(self) -> object:
-        """Loads the app and sets the test's changes on it. Reports a failure, and then raises SystemExit."""
+        """Returns the app with the test's changes. If that fails, reports the failure and raises SystemExit."""
         note(STARTED, self.run_directory)
         allow_profilers()
         for stream in (sys.stdout, sys.stderr):  # a crash would lose the buffer of a stream to a file
@@ -102,7 +102,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns a socket at the job's port, or its Unix socket. Reports an unusable port, and raises SystemExit."""
+    """Returns a socket that listens where the job says. Reports an unusable port, and then raises SystemExit."""
     if (path := socket_file(job.spec, run_directory)) is not None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -138,7 +138,7 @@ def port_of(listener: socket.socket) -> int:
 
 
 def interface_of(app: object) -> str:
-    """Returns uvicorn's name for how to call the app. Its own guess is wrong for some callable objects."""
+    """Returns uvicorn's name for how to call the app. uvicorn's own guess is wrong for some callable objects."""
     return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
 
 
@@ -197,7 +197,7 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def serve(run_directory: Path, read: FilesRead | None = None) -> None:
-    """Serves until SIGTERM, or until the test process is gone. `read` has the files of an import before a fork."""
+    """Serves until SIGTERM, or until the test process is gone. `read` contains files that were read before a fork."""
     read = read or FilesRead()
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
@@ -219,7 +219,7 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
 
 
 class _Config(Config):
-    """Is pickled for each worker."""
+    """uvicorn's settings, with our start of the app. uvicorn pickles them for each worker."""
 
     def __init__(self, start: WorkerStart) -> None:
         self.start = start

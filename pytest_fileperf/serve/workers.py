@@ -181,7 +181,7 @@ class RunningWorkers(RunningProcess):
         return Queries.read(lines_of(QUERIES, self._process.directory), at_ns)
 
     def check(self) -> None:
-        """Raises ServerDiedError, even if only a worker has ended, which the server's supervisor replaces."""
+        """Raises ServerDiedError if the server or a worker has ended, even if its main process replaces the worker."""
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
         super().check()
         if ended:
