@@ -85,8 +85,8 @@ def _code() -> str:
 
 
 Reading: TypeAlias = tuple[int, int, int]
-"""Three instants in ns: when a question for the time there was asked (clock here), the answer (clock there), and when
-it came (clock here)."""
+"""Three instants in ns. A question was asked at the first (clock here). The answer is the second (clock there), and
+came at the third (clock here)."""
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:

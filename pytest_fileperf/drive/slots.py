@@ -106,8 +106,8 @@ Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 """Opens a connection. Raises httpx.ConnectError or httpx.ConnectTimeout."""
 
 OPENED_AT_ONCE = 64
-"""At most so many connections are opened at once: fewer than any server's listen backlog under load (asyncio's default
-is 100)."""
+"""At most so many connections are opened at once. Servers that expect load have longer listen backlogs (asyncio's
+default is 100)."""
 KEPT_IDLE_NS = 1_000_000_000
 """A connection that has rested for this long is closed. Clients of httpx keep connections for 5 s. But servers close
 idle connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close a connection although the next request

@@ -134,8 +134,8 @@ class Measurement:
     rps: float
     """Successful requests per second of the rounds. In an open loop, the time includes the wait for requests that are
     under way when the rounds end. In a closed loop a request counts by the share of its time that lies in the rounds.
-    If the rounds are short, it is the mean number of requests under way ÷ their mean latency. A journey's iteration
-    counts as one request."""
+    If there is time for few requests only, it is the mean number of requests under way ÷ their mean latency. A
+    journey's iteration counts as one request."""
     requests: int
     """Successful requests, including those answered after the last round. For a journey, its iterations."""
     errors: int
