@@ -342,8 +342,8 @@ def judge_same_code(
 ) -> tuple[MetricComparison, ...]:
     """Returns PASS for each metric if the code equals the baseline's code, which cannot be slower.
 
-    Changed packages do not matter, because their cost belongs to the environment. The outcome is INCONCLUSIVE if a
-    metric was not measured `now`, if the generator was saturated, or if the baseline has other work. The comparisons
+    Changed packages do not matter, because their cost belongs to the environment. If a metric was not measured `now`,
+    it is INCONCLUSIVE. All are if the generator was `saturated`, or if the baseline has other work. The comparisons
     have the baseline's figures if machine profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []

@@ -48,11 +48,12 @@ SURE = 1.6449
 """Standard errors on each side of a 90 % interval."""
 _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 _MOST = 20.0
-"""No log ratio is beyond: it would be a factor of half a billion."""
+"""Log ratios are smaller: this one would be a factor of half a billion."""
 _UNKNOWN_LINK = 1.0
-"""Variance of a link that nobody has measured: the ratios behind it may be any."""
+"""Variance of the log ratio of two old codes that no runs connect: nearly any ratio is possible."""
 _LUCK = 2.0
-"""A baseline that was stored because it was better was partly lucky. So its link's errors count this many times."""
+"""New code that became the baseline because it was better was partly lucky. So the error of its ratio counts this many
+times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +65,14 @@ class TestRatios:
     old: str
     work: str
     ratios: Mapping[str, tuple[float, float, int]]
-    """By metric: the log ratio of new to old code, its standard error, and the pairs of start-ups."""
+    """By metric: the log ratio of new to old code, its standard error, and the number of pairs of start-ups."""
     stored: bool = False
-    """The code here became the baseline in this run."""
+    """Whether the code here became the baseline in this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One line. Times are ISO 8601, with their offset from UTC."""
+    """One run, which is a line of the file. Times are ISO 8601, with their offset from UTC."""
 
     at: str
     tree: str
@@ -80,13 +81,13 @@ class Run:
     tests: Mapping[str, TestRatios]
     commit: str = ""
     dirty: bool = False
-    """Uncommitted code was measured."""
+    """Whether uncommitted code was measured."""
     made: str = ""
     branch: str = ""
 
     @property
     def time(self) -> datetime:
-        """When its code was made: of uncommitted code, when it was measured."""
+        """When the code was committed. For uncommitted code, when it was measured."""
         return datetime.fromisoformat(self.at if self.dirty or not self.made else self.made)
 
 
@@ -143,7 +144,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _run_of(line: str) -> Run | int | None:
-    """Returns the line's run, a newer format's version, or None for any other text."""
+    """Returns the run in this line. Returns the format's version if it is newer, and None if the line isn't a run."""
     try:
         content = json.loads(line)
         version, _ = content.pop("v"), content.pop("id")
@@ -177,32 +178,32 @@ def _run_of(line: str) -> Run | int | None:
 
 Compared: TypeAlias = Sequence[tuple[Run, TestRatios]]
 Ties: TypeAlias = defaultdict[str, defaultdict[str, list[tuple[float, float]]]]
-"""By one code and another: measured log ratios of the other to the one, with their variances."""
+"""`ties[one][other]` has all measured log ratios of the code `other` to the code `one`, each with its variance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series(Observed):
-    """One metric of one test over all runs that made the same load, the oldest code first."""
+    """One metric of one test, over all runs that made the same load. The run of the oldest code comes first."""
 
     nodeid: str
     metric: str
     runs: tuple[Run, ...]
     old: str
-    """The first old code. All ratios are to it: links convert the others."""
+    """The old code of the first run. All ratios are to this code: ratios to other old codes are converted."""
     far: float
-    """Variance of the links between the first old code and the last."""
+    """Variance of the log ratio between the first and the last run's old code."""
     unlinked: tuple[tuple[str, str], ...]
-    """Pairs of successive old codes that no runs link."""
+    """Two successive old codes in each item, whose ratio is unknown because no runs connect them."""
     others: int
-    """Runs of the same test that made another load."""
+    """Number of the test's runs that are left out, because they made another load."""
 
     def change_since(
         self, begun: int, course: Course, *, is_since_old: bool = False, is_last_alone: bool = False
     ) -> tuple[float, float] | None:
         """Returns a change as a log ratio with its standard error. None if there are no runs to compare.
 
-        It is the change from the runs before run `begun` to the later runs, or to the last run alone. With
-        `is_since_old` it is the change from the first old code.
+        It is the change from the mean before run `begun` to the mean at the end. With `is_since_old`, it starts at the
+        first old code. With `is_last_alone`, it ends with the ratio of the last run.
         """
         if begun >= len(self.runs) or not (begun or is_since_old):
             return None
@@ -218,7 +219,7 @@ class Series(Observed):
 def series_of(runs: Sequence[Run], beside: Sequence[Run] = ()) -> list[Series]:
     """Returns the series of each test and metric. Only runs with a test's most frequent recent load count.
 
-    Runs `beside` them only show how much two old versions differ.
+    The runs in `beside` belong to no series. They only show how much two old codes differ.
     """
     tests = dict.fromkeys(nodeid for run in runs for nodeid in run.tests)
     found = []
@@ -259,7 +260,11 @@ def _series(nodeid: str, metric: str, own: Compared, also: Compared, *, others: 
 
 
 def _ties_of(metric: str, own: Compared, also: Compared, session_sd: float) -> tuple[Ties, dict[tuple[str, str], int]]:
-    """Returns the measured changes between codes, and how often neighbours in `own` have two old codes, if often."""
+    """Returns all measured ratios of two codes. Also returns how often runs alternate between two old codes.
+
+    The second result has only pairs of old codes with at least `TREND.turns` changes from one to the other. The runs in
+    `also` only add ratios.
+    """
     ties: Ties = defaultdict(lambda: defaultdict(list))
     turns: Ties = defaultdict(lambda: defaultdict(list))
     for run, test in (*own, *also):
@@ -285,9 +290,10 @@ def _tie(ties: Ties, one: str, other: str, change: float, variance: float) -> No
 
 
 def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callable[[str, str], float]]:
-    """Returns the old codes' log ratios to the first, and a function that tells the variance between two.
+    """Returns each old code's log ratio to the first old code, and a function.
 
-    A tree of the surest ties joins them (Prim's algorithm). A tie that nobody measured may be any.
+    It gives the variance of two codes' ratio. The most certain ratios in `ties` form a tree (Prim's algorithm). Two
+    successive old codes without a measured ratio count as equal, with the variance `_UNKNOWN_LINK`.
     """
     for both in pairwise(olds):
         _tie(ties, *both, 0.0, 100 * _UNKNOWN_LINK)
@@ -322,14 +328,14 @@ def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """One series with its course."""
+    """A series with its steps and its noise (`course`)."""
 
     series: Series
     course: Course
     total: tuple[float, float]
-    """The change since the first old code, or since a given commit or day: log ratio and standard error."""
+    """Log ratio and standard error of the change since the first old code, or since a given commit or day."""
     begun: int
-    """The first run that is shown."""
+    """Number of the first run that reports show."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -337,13 +343,16 @@ class Trend:
 
     @property
     def sure_loss(self) -> float:
-        """The share by which it surely became worse, at 95 %. Below 0 if it may be better."""
+        """The share by which the metric surely became worse, at 95 %. Below 0 if it may be better."""
         change, error = self.total
         return as_share(METRICS[self.series.metric].worse_sign * change - SURE * error)
 
     @property
     def is_known(self) -> bool:
-        """Whether runs link all old codes in it: a link that nobody measured has an error of 1."""
+        """Whether runs connect all old codes since then.
+
+        If two old codes have no known ratio, the change's error is at least 1.
+        """
         return self.total[1] < 1
 
 
@@ -358,9 +367,9 @@ def trends_of(
 ) -> tuple[list[Trend], list[str], list[str]]:
     """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
-    `since` is a commit, a name for one, or a day. Changes end with the last runs, or with the run `now` alone. That run
-    comes last, even if its code doesn't. Commits come from the repository of `source`, else of the working directory.
-    Raises FilePerfError.
+    Only tests whose id contains `name` count. `since` is a commit, a name for a commit, or a day. Changes end with the
+    last runs. If there is a run `now`, they end with this run alone, even if its code is older. Commits come from the
+    repository of `source`, else of the working directory. Raises FilePerfError.
     """
     every, said = read(paths)
     repository = find_repository(Path.cwd() if source is None else source.rootdir)
@@ -406,9 +415,10 @@ def trends_of(
 def _since(
     since: str, repository: Repository | None, places: Mapping[str, int], source: Source | None, beside: Path
 ) -> tuple[set[str], Callable[[Run], bool]]:
-    """Returns the commit's tree (none for a day), and a function that tells whether a run is later.
+    """Returns hashes of the commit's tree, and a function that tells whether a run is later than `since`.
 
-    Trees have no baselines. Without a `source`, these may be in `.fileperf` or in the directory `beside`.
+    If `since` is a day, there are no hashes. A tree's hash leaves the baselines' directory out. Without a `source`,
+    this may be `.fileperf` or `beside`, so there are two hashes.
     """
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)

@@ -74,7 +74,10 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 
 def share_of_looks(before: float, now: float) -> float:
-    """Returns a look's share of the error. `before` and `now` are the last and this look's shares of the time."""
+    """Returns a look's share of the probability of error. A look is one judgement of the evidence so far.
+
+    `before` and `now` are the shares of the time that were over at the last look and at this look.
+    """
     return sum(share for at, share in RULES.looks if before < at <= now)
 
 
@@ -90,8 +93,8 @@ def compare_pairs(
 ) -> MetricComparison:
     """Returns the metric's verdict at one look. INCONCLUSIVE means that this look leaves it undecided.
 
-    `alpha` is the gate's probability of error over all looks, and `share` the part of it for this look. The pairs took
-    `elapsed_s`, and another pair will take `next_s`.
+    A look is one judgement of the evidence so far. `alpha` is the gate's probability of error over all looks, and
+    `share` the part of it for this look. The pairs took `elapsed_s`, and another pair will take `next_s`.
     """
     if metric.is_counted:
         known = (counts_of(metric, own) for own in sides_of(pairs))
@@ -127,10 +130,11 @@ def compare_pairs(
 
 
 def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
-    """Returns whether the rest of the time is unlikely to decide. `at` is the share of the time that is over.
+    """Returns whether more time is unlikely to decide. `at` is the share of the time that is over.
 
-    Errors shrink with the square root of the time. The rest may decide if equal versions would PASS with such errors.
-    It may also if the estimate, moved by `Rules.hopeless_errors` of them, would be REGRESSED.
+    Until the end, errors shrink with the square root of the time. With these smaller errors, more time may decide if
+    equal versions would PASS. It may also decide if the estimate, moved by `Rules.hopeless_errors` of them, would be
+    REGRESSED.
     """
     if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False
@@ -152,7 +156,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
-    """Returns None if the pairs show too little."""
+    """Returns how much worse the new version is, by a main figure and a guard. None if the pairs show too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
     error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
@@ -161,7 +165,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None
 
 
 def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:
-    """Returns `Differences.main`, or with `of_guard` its guard; None if the pairs show too little."""
+    """Returns `Differences.main`, or with `of_guard` the guard. None if the pairs show too little."""
     usual = usual_sd(RULES.pair_sd, set.intersection(*(set(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
@@ -172,7 +176,7 @@ def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool =
 
 
 def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
-    """Returns the metric over all these start-ups, in its unit."""
+    """Returns the metric's value over all these start-ups, in its unit. None if no start-up has a value."""
     if metric.percentile is not None:
         return percentile_of(sides, metric.percentile)
     turns = [rate for side in sides if (rate := side.rate(metric.name)) is not None]
@@ -192,7 +196,7 @@ def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> floa
 
 
 def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: float) -> float:
-    """Returns the multiple of this evidence's time that is needed to see a change (a log ratio)."""
+    """Returns by which factor the time must grow, beyond this evidence's, to show a change (a log ratio)."""
 
     def times(difference: Difference, threshold: Threshold) -> float:
         seen = difference.margin(1 - RULES.power)
@@ -203,7 +207,7 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
-    """Returns the multiple of these pairs' time that is likely to decide at the last look; may be infinite.
+    """Returns by which factor the time must grow, beyond these pairs', to decide at the last look. May be infinite.
 
     Errors shrink with the square root of the time, and the estimate stays. If the pairs show too little, returns 2.
     """
@@ -219,7 +223,11 @@ def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alp
 
 
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
-    """Returns the least `need` for REGRESSED: by `main`, or by a guard between stalls if `main` roughly agrees."""
+    """Returns the least value of `need` with which a metric is REGRESSED. `need` may be a worsening or a time.
+
+    It is the value for `main`. A percentile's guard, by requests between stalls, may need less. Then it counts, if
+    `main` is also worse at `Rules.calm_error`.
+    """
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
         return needs[0]
@@ -230,7 +238,10 @@ def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Differen
 def _why_nothing(
     metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, elapsed_s: float, next_s: float
 ) -> Reason:
-    """Returns the reason, with the time that enough pairs need; `base` and `now` are the metric's values."""
+    """Returns why the pairs show too little, with the time that would be enough.
+
+    `base` and `now` are the metric's values.
+    """
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
@@ -267,7 +278,10 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
 
 
 def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
-    """Returns a reason with the worsening `ratio` (log) that would not have shown; NOTHING_TOLD if it is too great."""
+    """Returns a reason which says that a worsening by `ratio` (log) might not show.
+
+    NOTHING_TOLD if `ratio` is too great.
+    """
     share = as_share(ratio)
     if share > (most := RULES.most_told(as_share(look.limit))):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
@@ -275,7 +289,10 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
-    """Returns the percentiles below and above, with their seconds, if latency jumps between them; else None."""
+    """Returns two percentiles with their seconds, below and above the metric's, if latency jumps between them.
+
+    Else None.
+    """
     if metric.percentile is None:
         return None
     beside = (100 - metric.percentile) / 2
@@ -289,7 +306,7 @@ def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
 # --- The changes that a comparison could see on this machine, from a comparison of the same code with itself
 
 ASKED = (0.05, 0.02)
-"""Changes of interest, as shares."""
+"""Changes, as shares, for which `NoiseFloor` says how much time they need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,17 +315,17 @@ class NoiseFloor:
 
     metric: str
     seconds: float
-    """The comparison's time."""
+    """The duration of the comparison."""
     smallest: float | None
     """The smallest worsening, as a share, that would have shown; None if the pairs show too little."""
     seconds_for: Mapping[float, float]
-    """The time that each change in `ASKED` needs: errors shrink with the square root of the time."""
+    """By change in `ASKED`: the duration that would show it. Errors shrink with the square root of the time."""
 
 
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
-    """Judges how exact a comparison of the same code with itself was, which took these `seconds`.
+    """Returns the smallest visible changes, by a comparison of the same code with itself that took these `seconds`.
 
-    If the tolerance exceeds half of a change, the change's time is for a tolerance of that half.
+    If half of a change in `ASKED` is less than `tolerance`, its time is for this half as the tolerance.
     """
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
@@ -327,7 +344,7 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 class Sequential:
-    """The gates of one test, over all looks at them."""
+    """Judges a test's metrics again and again while pairs of start-ups come in, until they are decided."""
 
     def __init__(
         self,
@@ -340,8 +357,8 @@ class Sequential:
     ) -> None:
         """`tolerances` contains every gated metric by name, `alpha` is each gate's probability of error.
 
-        `part` is the share of the error for these looks, if others follow at the same evidence. With `to_the_end` all
-        of the time `limit_s` is used, whatever the looks show.
+        `part` is the share of this error that the looks here may use. It is below 1 if the comparison may go on later.
+        With `to_the_end` all of the time `limit_s` is used, whatever the looks show.
         """
         self._tolerances = tolerances
         self._alpha = alpha
@@ -382,11 +399,11 @@ class Sequential:
         return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
-        """Returns whether a regression is found, or no metric is left that the rest of the time may decide.
+        """Returns whether a regression is found, or no metric is left that more time may decide.
 
-        Either takes `Rules.known_pairs` or `Rules.known_cycles`, and the latter also `Rules.settled_pairs`. A metric
-        does not PASS while its figures are worse by more than the tolerance. Nothing waits for a metric that is only
-        WATCHED.
+        Both need `Rules.known_pairs` pairs or `Rules.known_cycles` cycles. The second also needs `Rules.settled_pairs`
+        pairs. A metric does not PASS while its figures are worse by more than the tolerance. Nothing waits for a metric
+        that is only WATCHED.
         """
         cycles = sum(len(pair.base.turns) for pair in pairs)
         is_known = len(pairs) >= RULES.known_pairs or not 0 < cycles < RULES.known_cycles

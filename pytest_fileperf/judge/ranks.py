@@ -34,10 +34,10 @@ from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
 _STEPS = 1000
-"""Steps per log ratio of 1: a latency is known to a thousandth."""
+"""A step is a thousandth of a log ratio of 1. Steps measure latencies, and their ratios."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
-"""A normal distribution, in seven points."""
+"""Seven points and their weights, which stand for a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,18 +48,21 @@ class _RankDifference(Difference):
     """
 
     first: int
-    """The least ratio to the old percentile, in steps; the next ratios follow step by step."""
+    """The least log ratio to the old percentile, in steps of a thousandth. Each next ratio is a step more."""
     beyond: NDArray[np.float64]
     """For each ratio: the share of new requests above it, less the share of old requests above their percentile."""
     beyond_error: NDArray[np.float64]
     """The standard error of `beyond`."""
 
     def low(self, error: float) -> float:
-        """Returns the ratio below which more new requests are slow than chance allows."""
+        """Returns the lower bound. At smaller ratios, more new requests are slow than chance allows."""
         return (self.first + int(np.argmin(self._slower(error)))) / _STEPS
 
     def high(self, error: float) -> float:
-        """Returns the ratio above which fewer new requests are slow; infinite if there are too few requests to tell."""
+        """Returns the upper bound. At greater ratios, fewer new requests are slow than chance allows.
+
+        Infinite if there are too few requests to tell.
+        """
         above = int(np.argmin(self._faster(error)[::-1]))
         return (self.first + self.beyond.size - above) / _STEPS if above else math.inf
 
@@ -82,9 +85,9 @@ class _RankDifference(Difference):
 def difference_by_ranks(
     metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False
 ) -> Difference | None:
-    """Returns how much worse the percentile is; None if too few requests are slow to tell.
+    """Returns how much worse the percentile is. None if too few requests are slow to tell.
 
-    `usual` is the deviation between the percentiles of two start-ups, as a log ratio. With `calm`, only slow requests
+    `usual` is the standard deviation of the log ratio of two start-ups' percentiles. With `calm`, only slow requests
     between stalls count, and the result is None without `BootEvidence.stretches`.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
@@ -128,10 +131,10 @@ def difference_by_ranks(
 def _variances(
     base: float, now: NDArray[np.float64], parts: NDArray[np.float64], shifts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns two variances of the mean share: by chance, and by the difference of two start-ups.
+    """Returns two variances of the mean share of slow requests: by chance, and because start-ups differ.
 
-    `base` and `now` are mean shares. `parts` contains each pair's squared weight over its old and its new requests.
-    `shifts` contains differences of two start-ups, in steps.
+    `base` and `now` are mean shares, and `now` has one for each ratio. `parts` contains each pair's squared weight over
+    its old and its new requests. `shifts` contains differences of two start-ups, in steps.
     """
     of_base, of_now = parts.sum(axis=1)
     places = np.arange(now.size) + shifts[:, None]
@@ -141,10 +144,11 @@ def _variances(
 
 
 def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[NDArray[np.float64], list[_Tail], float]:
-    """Returns each pair's old share above the old percentile, its new tail by the ratio to it, and the clustering.
+    """Returns three facts: old shares, new tails, and how many slow requests come together.
 
-    Some neighbouring pairs share one percentile. Other requests lie above a sample's percentile as often as above the
-    middle between it and the next sample.
+    The first has each pair's share of old requests above the old percentile. The second has each pair's new requests by
+    their ratio to that percentile. Neighbouring pairs with few requests have one percentile together. The percentile is
+    itself an old request, so the share has half a slow request (or half a bunch) more.
     """
     assert metric.percentile is not None
     reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
@@ -165,7 +169,7 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[ND
 
 
 def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
-    """Returns old and new requests; a column for each pair."""
+    """Returns numbers of requests in two rows, for the old and the new version. Each pair has a column."""
     return np.array([[side.latency.count for side in own] for own in sides_of(pairs)], dtype=float)
 
 
@@ -176,9 +180,9 @@ def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
-    """Returns the step with a share `reach` of weighted requests above it, and the part at it that counts.
+    """Returns the step above which a share `reach` of all requests lies. Pairs count by their `weights`.
 
-    Many requests may lie at the step: they count until the share is full.
+    Many requests may lie at this step. Also returns which part of them belongs to the share, so that it is exact.
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
@@ -210,7 +214,7 @@ class _Tail:
 
 
 def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Tail, _Tail]:
-    """Returns the old and the new tail. For `most` see `excess_of`."""
+    """Returns a pair's tails, for the old and the new version. For `most` see `excess_of`."""
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
     pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2
@@ -226,7 +230,10 @@ def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_T
 def _beyond(
     latency: Histogram, stretches: Sequence[Histogram], most: Callable[[float], float] | None
 ) -> NDArray[np.float64]:
-    """Returns the share of requests at or above each step of `latency`; from each stretch at most `most` count."""
+    """Returns the share of requests at or above each step of `latency`.
+
+    In each stretch at most `most` of them count.
+    """
     if most is None:
         return np.asarray(np.append(latency.counts[::-1].cumsum()[::-1], 0) / latency.count)
     steps, counts = zip(*(stretch.held.arrays() for stretch in stretches), strict=True)

@@ -51,12 +51,12 @@ class Standing(StrEnum):
 
     @property
     def fails(self) -> bool:
-        """Whether it fails the test whatever the options are."""
+        """Whether the test fails with this result, whatever the options are."""
         return self in (Standing.FAILED, Standing.REGRESSED, Standing.LIMIT)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it leaves open if the test is fast enough."""
+        """Whether the result leaves open if the code is fast enough."""
         return self in (Standing.INCONCLUSIVE, Standing.SATURATED)
 
 
@@ -67,21 +67,21 @@ class TestId:
     __test__ = False
 
     nodeid: str
-    """`#2` and so on follow it for further measurements of one test. `#upload` follows for a part of a load, `#login`
-    for a step, `#visit#login` for a step in a part."""
+    """pytest's node id. `#2` and so on follow for a test's further measurements. `#upload` follows for a part of a
+    load, `#login` for a step, `#visit#login` for a step in a part."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
     """Name of the test function with its parameters."""
     line: int | None = None
-    """Line in the module where the function begins, from 1 on; None if it comes from elsewhere."""
+    """Line in the module where the function begins, from 1 on. None if the function comes from elsewhere."""
     params: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None
     label: str | None = None
     part: str = ""
-    """The part of the load; empty for all of it."""
+    """The part of the load, such as `upload`; empty for the whole load."""
     step: str = ""
-    """The step of a journey; empty for all of it."""
+    """The step of a journey, such as `login`; empty for the whole journey."""
 
     @property
     def title(self) -> str:
@@ -93,7 +93,7 @@ class TestId:
 
     @property
     def own(self) -> str:
-        """`upload` for a part, `login` or `visit#login` for a step; else empty."""
+        """`upload` for a part of a load, `login` or `visit#login` for a step of a journey. Else empty."""
         return "#".join(filter(None, self.subject))
 
     def of(self, subject: SubjectName) -> TestId:
@@ -103,7 +103,7 @@ class TestId:
 
     @property
     def further(self) -> str:
-        """`#2` and so on for a test's further measurements, `#` and `own` for a part; else empty."""
+        """`#2` and so on for a test's further measurements, `#` and `own` for a part or step. Else empty."""
         own = f"#{self.own}" if self.own else ""
         match = FURTHER.search(self.nodeid.removesuffix(own))
         return (match[0] if match else "") + own
@@ -123,7 +123,7 @@ class FailedTest:
     """Path of the test module relative to the root directory, with `/`."""
     name: str
     line: int | None = None
-    """As in `TestId`: from 1 on, or None."""
+    """Line in the module where the test begins, from 1 on, or None."""
     phase: str = "call"
     """pytest's word for the time of the failure: `setup` (fixtures), `call` or `teardown`."""
     message: str = ""
@@ -132,10 +132,12 @@ class FailedTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
+    """The functions that explain a test's CPU time, as a profiler found them."""
+
     text: str
     """A few lines, or one line if the profiler could not look."""
     details: Mapping[str, object] | None = None
-    """Every function, as JSON values; None if the profiler could not look."""
+    """The profile of every function, as JSON values. None if the profiler could not look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ class Result:
     server: str
     """`uvicorn ×1 (uvloop, httptools)`."""
     load: str
-    """`32 connections, 6 s`."""
+    """A text such as `32 connections, 6 s`."""
     identity: Mapping[str, object]
     """Work, server and load as JSON values. Figures only compare with a baseline of equal identity."""
     recording: Recording
@@ -157,7 +159,7 @@ class Result:
     pairs: tuple[Pair, ...] = ()
     """Start-ups of both versions, if these were measured alternately."""
     base_seconds: float | None = None
-    """The duration of the comparison with its start-ups, if two versions were measured alternately."""
+    """The duration of the comparison and its start-ups, if two versions were measured alternately."""
     stored_latency: Histogram | None = None
     """The stored baseline's latencies, if only its figures were compared."""
     noise: tuple[NoiseFloor, ...] = ()
@@ -167,30 +169,36 @@ class Result:
     capacity: Capacity | None = None
     """The highest rate that meets the limits, if it was searched for; the figures come from this rate."""
     base_capacity: Capacity | None = None
-    """The old version's, if two versions were measured alternately."""
+    """The old version's capacity, if two versions were measured alternately."""
     other_answers: tuple[OtherAnswers, ...] = ()
-    """How its answers differ from the old ones, by part and step."""
+    """How the new version's answers differ from the old version's, by part of the load and step."""
     baseline_written: bool = False
     not_stored: str = ""
-    """Why it did not become a baseline although the user asked for it, without a full stop; else empty."""
+    """Why the result did not become a baseline although the user asked for it, without a full stop. Else empty."""
     smoke: bool = False
     notes: tuple[Note, ...] = ()
     """Facts that a reader must know about the served app, then about the load."""
 
     def having(self, **facts: Any) -> Result:
-        """Returns a copy with these fields of its own or of its verdict: no name is in both."""
+        """Returns a copy with new values for fields of the result or of its verdict. No field is in both."""
         own = {name: facts.pop(name) for name in Result.__dataclass_fields__ if name in facts}
         return replace(self, verdict=replace(self.verdict, **facts), **own)
 
     @property
     def lost(self) -> str:
-        """Which load generators' parts of the load are missing in either version, and why; empty if none is."""
+        """Why parts of the load are missing in either version, because their load generators failed.
+
+        Empty if none is missing.
+        """
         sides = (self.recording, self.base)
         return "; ".join(dict.fromkeys(why for side in sides if side is not None for why in side.lost))
 
     @property
     def background(self) -> Background | None:
-        """Each version's work in the other's turns; None if no versions were measured alternately."""
+        """How much CPU time each version used while the other was loaded.
+
+        None if versions were not measured alternately.
+        """
         return None if self.base is None else background_of(self.base, self.recording)
 
     @property
@@ -210,7 +218,7 @@ class Result:
 
     @property
     def unfit(self) -> str:
-        """Why it cannot become a baseline, as a noun; empty if it can."""
+        """Why the result cannot become a baseline, as a noun (`a run with broken limits`). Empty if it can."""
         if not self.measurement.requests:
             return "a run without a successful request"
         if self.verdict.broken:
@@ -231,5 +239,5 @@ class Result:
 
     @property
     def never_fit(self) -> bool:
-        """Whether even `--fileperf-update=all` does not make it a baseline."""
+        """Whether even `--fileperf-update=all` does not store the result as a baseline."""
         return self.unfit not in ("", _BUSY_RUN, _LEFT_WORK)

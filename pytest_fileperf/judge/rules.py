@@ -13,11 +13,12 @@ from typing import TypeAlias
 from pytest_fileperf.serve.stability import STABILISERS
 
 Deviations: TypeAlias = tuple[float, float, float]
-"""Usual standard deviations of log values, if start-ups are stabilised in all, some or none of `STABILISERS`."""
+"""Usual standard deviations of log values: for start-ups with all, some or none of `STABILISERS`. These are sources of
+chance that can be fixed."""
 
 
 def usual_sd(deviations: Deviations, held: Iterable[str]) -> float:
-    """Returns the deviation for start-ups with these stabilised properties."""
+    """Returns the one of three deviations for start-ups with these fixed sources of chance, such as `hash seed`."""
     known = set(STABILISERS) & set(held)
     return deviations[0 if len(known) == len(STABILISERS) else 1 if known else 2]
 
@@ -31,50 +32,56 @@ class Rules:
     session_alpha: float = 0.01
     """Highest probability that identical code regresses in any gate of a session."""
     bound_error: float = 0.05
-    """Error of one-sided bounds: a tolerated worsening is taken for one that is not tolerated, or the other way round.
+    """Error of one-sided bounds: a worsening within the tolerance is taken for a greater one, or the other way round.
     The shown interval has a bound on each side, so it contains the change with 90 %."""
     power: float = 0.80
-    """Probability that a worsening of the reported size shows: the usual convention."""
+    """Probability that a worsening shows which reports call visible: the usual convention."""
 
     excluded_more: float = 0.02
-    """PASS of a rate excludes a loss of the tolerance and this much more, as log ratios: 5.1 % with 3 %."""
+    """PASS of a rate excludes a loss that exceeds the tolerance by this log ratio: 5.1 % if the tolerance is 3 %."""
     tail_tolerances: float = 2.0
-    """PASS of a percentile excludes this many tolerances, and `excluded_more`: 35 % with a tolerance of 15 %. For a
-    rate, this would be 8.2 % with 3 %. Then code that is 5 % slower would PASS in 10 to 15 % of simulated tests."""
+    """PASS of a percentile excludes a loss of this many tolerances, plus `excluded_more`: 35 % with a tolerance of 15
+    %. For a rate, this would be 8.2 % with 3 %. Then code that is 5 % slower would PASS in 10 to 15 % of simulated
+    tests."""
     far_worse: float = 10.0
     """An undecided metric is REGRESSED if its whole interval is worse by more than this many tolerances."""
     nothing_told: float = 0.5
-    """If only a worsening beyond this share would have shown, the evidence tells nothing."""
+    """If only a worsening beyond this share would have shown, reports say that the measurement tells nothing."""
 
     # --- stored baselines (`gate`)
 
     boot_sd: Deviations = (0.01, 0.025, 0.05)
-    """For a start-up's mean. Measured: 0.3 to 1.0 % if stabilised, 3.9 to 4.9 % if not. Partly stabilised is between
-    the two."""
+    """For the mean of a start-up, compared with other start-ups. Measured: 0.3 to 1.0 % if stabilised (sources of
+    chance are fixed), 3.9 to 4.9 % if not. Partly stabilised is between the two."""
     boot_prior_df: int = 4
-    """Weight of `boot_sd`: as much as the start-ups of two versions with three each."""
+    """Weight of `boot_sd` beside the observed spread: as much as the start-ups of two versions with three each."""
     round_sd: Deviations = (0.03, 0.03, 0.05)
-    """For a round within its start-up. Measured: 2.4 to 2.9 % if stabilised, 4 to 5 % if not."""
+    """For a round, compared with other rounds of its start-up. Measured: 2.4 to 2.9 % if stabilised (sources of chance
+    are fixed), 4 to 5 % if not."""
     round_prior_df: int = 4
-    """Weight of `round_sd`: little beside the 18 of two versions with three start-ups of four rounds each."""
+    """Weight of `round_sd` beside the observed spread: little if two versions have three start-ups of four rounds each
+    (18)."""
     environment_sd: float = 0.25
-    """For the log mean of unchanged code, from one session or environment to another. In campaigns, sessions on one
+    """For the log mean of unchanged code, compared with other sessions or environments. In campaigns, sessions on one
     machine deviated by 0.16 to 0.30. A percentile has `tail_factor` times as much."""
     environment_noted: float = 2.0
-    """Up to this many deviations, a slower environment is a note: 39 % slower. Beyond, unchanged code does not PASS."""
+    """An environment that is slower by up to this many `environment_sd` changes no outcome: a rate is 39 % lower.
+    Beyond, unchanged code does not PASS."""
     environment_failed: float = 5.0
-    """If the whole interval is beyond this many deviations, the test fails: 71 % slower."""
+    """The test fails if the environment's whole interval is slower by this many `environment_sd`: a rate is 71 %
+    lower."""
 
     known_to: float = 0.015
-    """Standard error of the log level of requests/s, and other metrics of rounds, that is good enough for a
-    baseline."""
+    """A baseline's requests/s, and other metrics of rounds, are known well enough if their logarithm has this standard
+    error."""
 
     # --- whether two versions give the same answers (`evidence`)
 
     answers_share: float = 0.02
-    """Statuses and sizes may differ by this share."""
+    """Two versions' answers are the same if their statuses and sizes differ by at most this share."""
     answers_errors: float = 4.0
-    """Standard errors beyond chance; rather many, because rounds depend on each other."""
+    """Statuses and sizes must also differ by this many standard errors: rather many, because rounds depend on each
+    other."""
 
     # --- exact counts (`difference`)
 
@@ -96,59 +103,62 @@ class Rules:
         (0.75, 0.15),
         (1.0, 0.35),
     )
-    """The looks at the evidence: when, as a share of the time, and with which share of the error. The last look has
-    most, because small changes only show by then."""
+    """All looks at the evidence, which are judgements while it comes in: (share of the time, share of the error). The
+    last look has most of the error, because small changes only show by then."""
     rate_pass_error: float = 0.01
-    """Error with which PASS of a rate excludes a loss, even in the total. Each look has all of it, because looks have
-    much in common. Code that is 5 % slower is PASS in 1.5 to 4 % of simulated tests. A percentile has `bound_error`."""
+    """Probability of error with which PASS of a rate excludes a loss, even in the total. Each look at the evidence has
+    all of this error, because looks have much in common. Code that is 5 % slower is PASS in 1.5 to 4 % of simulated
+    tests. For a percentile it is `bound_error`."""
     total_more: float = 0.05
-    """In the total over all turns, PASS excludes a loss of the tolerance and this much more: 8.3 % with 3 %. The total
-    includes all of the machine's stalls, so it is less exact than the typical pace."""
+    """In the total over all turns, PASS excludes a loss that exceeds the tolerance by this much: 8.3 % with 3 %. The
+    total includes all of the machine's stalls, so it is less exact than the typical pace."""
     total_share: float = 0.2
-    """Part of a gate's error for the total of a rate. The typical ratio has the rest."""
+    """Part of a gate's error that a rate's total over all turns may use. The rate in typical turns has the other
+    part."""
     calm_share: float = 0.5
-    """Part of a gate's error for a percentile between stalls. The percentile of all requests has the rest. 32 of 60
-    simulated tests of a fast endpoint find that 1 request in 100 takes ten times as long. By all requests alone, 3 find
-    it."""
+    """Part of a gate's error that a percentile between stalls may use. The percentile of all requests has the other
+    part. 32 of 60 simulated tests of a fast endpoint find that 1 request in 100 takes ten times as long. By all
+    requests alone, 3 tests find it."""
     calm_error: float = 0.2
-    """Error of taking a percentile of all requests for worse than the tolerance, if the percentile between stalls is
-    worse."""
+    """If a percentile between stalls is worse, this probability of error is enough for the percentile of all
+    requests."""
     hopeless_from: float = 0.5
     """No comparison is given up before this share of its time."""
     hopeless_errors: float = 2.0
-    """The estimate may still move by this many standard errors. If even that decides nothing, the comparison is given
-    up."""
+    """A comparison is given up if nothing is decided even if the estimate moves by this many standard errors."""
     least_pairs: int = 3
     """Fewer pairs of start-ups do not show how much start-ups differ."""
     few_pairs_times: float = 1.2
-    """With fewer pairs, a comparison may take this multiple of its limit, and `few_pairs_more_s` more."""
+    """With fewer than `least_pairs`, a comparison may take this multiple of its limit, and `few_pairs_more_s` more."""
     few_pairs_more_s: float = 4.0
     settled_pairs: int = 4
-    """With fewer pairs, only a regression ends a comparison that has time for another pair. The first three load a
-    version for 1.5 s, too short to show stalls. With 1.4 s, stalls of 30 ms that cost 10 % passed after three in 3
-    of 400 simulated tests."""
+    """With fewer pairs of start-ups, only a regression ends a comparison that has time for another pair. The first
+    three load a version for 1.5 s, too short to show stalls. With 1.4 s, stalls of 30 ms that cost 10 % passed after
+    three in 3 of 400 simulated tests."""
     known_cycles: int = 15
-    """With fewer cycles in fewer than `known_pairs`, a comparison that has time goes on. Three pairs of one to three
-    cycles may agree by chance. On two cores with 8 to 21 busy programs, this failed 2 of 60 tests of unchanged code. On
-    a quiet machine, the first three pairs have 21 or more."""
+    """With fewer cycles in fewer than `known_pairs`, a comparison that has time goes on. A cycle is a turn on each
+    version. Three pairs of one to three cycles may agree by chance. On two cores with 8 to 21 busy programs, this
+    failed 2 of 60 tests of unchanged code. On a quiet machine, the first three pairs have 21 or more."""
     known_pairs: int = 5
-    """So many pairs show by themselves how much they differ."""
+    """This many pairs of start-ups show by themselves how much they differ."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)
-    """For the ratio of two start-ups of the same code. Not stabilised it is √2 times the deviation of one start-up.
+    """For the log ratio of two start-ups of the same code. Not stabilised it is √2 times the deviation of one start-up.
     Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231 pairs)."""
     pair_prior_df: int = 8
-    """Weight of `pair_sd`: as much as nine pairs. The spread of requests/s differed between 259 comparisons on one kind
-    of machine, which gives 7 to 20. Memory has the same weight, but nobody measured it. The weight suits start-ups that
-    differ by up to twice the usual."""
+    """Weight of `pair_sd` beside the observed spread: as much as nine pairs. The spread of requests/s differed between
+    259 comparisons on one kind of machine, which gives 7 to 20. Memory has the same weight, but nobody measured it. The
+    weight suits start-ups that differ by up to twice the usual."""
     alone_prior_df: int = 1
     """Weight of `pair_sd` if no cycles show how uncertain a pair is: some pairs agree by chance and look exact. Without
     this and `prior_cycles`, 33 of 60 simulated sessions of the same code had a false alarm. With them, 5 of 400 had."""
     few_cycles: int = 10
-    """Fewer cycles have the Hodges–Lehmann estimate. With the biweight, 9 of 60 simulated sessions of the same code had
-    a false alarm. More have the biweight. In much noise it finds 5 % in 63 % of GETs, Hodges–Lehmann in 53 %."""
+    """With fewer cycles, a pair's value is the Hodges–Lehmann estimate. With the biweight, 9 of 60 simulated sessions
+    of the same code had a false alarm. With more cycles it is the biweight. In much noise the biweight finds 5 % in 63
+    % of GETs, Hodges–Lehmann in 53 %."""
     deviation_cycles: int = 7
-    """Fewer cycles have a variance, because five may agree by chance. More have a median deviation. In 96 first pairs
-    of the same code the variance made errors 1.6 and 3.1 times too large. Stalls hardly move the estimate."""
+    """With fewer cycles, a pair's uncertainty comes from their variance, because five may agree by chance. With more,
+    it comes from their median deviation. In 96 first pairs of the same code the variance made errors 1.6 and 3.1 times
+    too large. Stalls hardly move the estimate."""
     least_cycles: int = 3
     """Fewer cycles do not show how uncertain a pair is: two may agree by chance."""
     prior_cycles: int = 10
@@ -157,15 +167,15 @@ class Rules:
     # --- percentiles of versions that are measured alternately (`ranks`)
 
     ranks_prior_df: int = 4
-    """Weight of the expected spread of shares: as much as five pairs. It is less than for rates, because the
-    expectation rests on more unknowns, and the spread may be smaller."""
+    """Weight of the expected spread of shares of slow requests: as much as five pairs. It is less than for rates,
+    because the expectation rests on more unknowns, and the spread may be smaller."""
     ranks_group: float = 5.0
-    """Neighbouring pairs share one percentile of the old version until they have this many times its least number of
-    requests. Then about 15 slow requests, or as many bunches of them, lie above it. Fewer say little, and larger groups
-    mix different moments of the machine."""
+    """Neighbouring pairs share one percentile of the old version. Together they have this many times the metric's least
+    number of requests. Then about 15 slow requests, or as many bunches of them, lie above it. Fewer say little, and
+    larger groups mix different moments of the machine."""
     calm_deviations: float = 3.0
-    """Between stalls, chance makes more requests slow than usual: at most 1 and this many deviations of a Poisson
-    number."""
+    """Between stalls, a turn may have more slow requests than usual by chance. Those beyond 1 and this many deviations
+    of a Poisson number do not count."""
 
     jump: float = 1.7
     """Latency jumps at a percentile if it grows by this factor around it: a pause hits that share of requests. If
@@ -175,32 +185,33 @@ class Rules:
     # --- start-ups that get slower one after another (`unit`)
 
     course_totals: tuple[float, float, float] = (0.3, 0.25, 0.2)
-    """Least log ratio of the last start-up and the first, if there are three, four or more. Start-ups of the same code
-    differ by 1 to 6 % each."""
+    """A trend's least log ratio of the last start-up to the first, if there are three, four or more. Start-ups of the
+    same code differ by 1 to 6 % each."""
     course_step: float = 0.3
-    """Each step is at least this part of an even step, because one jump is not a trend."""
+    """In a trend, each step is at least this part of an even step between start-ups. One jump is not a trend."""
     course_errors: float = 3.0
-    """Each step is at least this many standard errors."""
+    """In a trend, each step between start-ups is at least this many standard errors."""
     course_round_sd: float = 0.05
     """Standard error of a start-up with a single round: the usual deviation of rounds."""
     course_cpu: float = 0.3
-    """If the machine's speed is not the cause, CPU time per request may still show this part of a change."""
+    """If CPU time per request changes by more than this part of a trend, the machine may be its cause."""
 
     # --- groups of variants (`groups`)
 
     ranking_alpha: float = 0.05
     """Highest probability that equal variants are told apart anywhere in a group."""
     drift_sd: float = 0.015
-    """For the log mean, from one test of a session to the next. Measured: up to 4 % within a minute, or 1.2 % if spread
-    evenly."""
+    """For the log mean of the same code, from one test of a session to the next. Measured: up to 4 % within a minute,
+    or 1.2 % if spread evenly."""
     drift_df: int = 30
-    """Weight of `drift_sd`: it comes from one machine, so it isn't certain. A session can tell less about itself."""
+    """Weight of `drift_sd`, in degrees of freedom: it comes from one machine, so it isn't certain. A session can tell
+    less about itself."""
     latencies_a_round: float = 4.0
-    """A round shorter than this many mean latencies is not one of many alike."""
+    """Rounds that are shorter than this many mean latencies say nothing by themselves about a rate."""
 
     @property
     def confidence(self) -> float:
-        """Of the shown intervals."""
+        """Confidence of the intervals that reports show."""
         return 1 - 2 * self.bound_error
 
     def most_told(self, tolerance: float) -> float:
@@ -208,7 +219,7 @@ class Rules:
         return max(self.nothing_told, 2 * tolerance)
 
     def most_by_chance(self, share: float, requests: float) -> float:
-        """Returns how many of a stretch's requests are slow by chance at most, if this share usually is."""
+        """Returns how many requests of a turn are slow by chance at most, if usually this `share` is slow."""
         usual = share * requests
         return usual + self.calm_deviations * math.sqrt(usual) + 1
 
@@ -224,8 +235,8 @@ class SearchRules:
     # --- one load
 
     backlog_share: float = 0.13
-    """A load falls behind if its backlog grows by more than this share of its requests. Smaller growth breaks the limit
-    itself: a load of seven times the limit (`rough_load`) shows 12 %, as `visible_growth` says."""
+    """A load falls behind if its backlog grows by more than this share of its requests. If it grows by less, requests
+    exceed the limit itself. A load of seven times the limit (`rough_load`) shows 12 %, as `visible_growth` says."""
     backlog_deviations: float = 2.0
     """The backlog must also grow by more than this many times √requests. At 80 % of the capacity, fewer than 1 in 100
     simulated loads grows so much (M/M/1, 14 requests). At 140 %, half of the loads with 28 requests do (M/D/1)."""
@@ -240,12 +251,13 @@ class SearchRules:
     odd_loads: float = 0.01
     """Share of loads that say nothing about the rate, for whatever reason. In them any count is equally likely."""
     expected: float = -0.15
-    """The expected capacity lies so far above the closed loop's rate, in log rate. A negative number means below it."""
+    """The expected capacity, as a log ratio to the closed loop's rate: 14 % below it."""
     expected_sd: float = 0.5
     elsewhere: float = 0.02
-    """How likely a rate far from the expected one is, beside the likeliest rate."""
+    """How likely a capacity far from the expected one is, beside the likeliest capacity."""
     boot_sd: float = 0.04
-    """Spread of start-ups: more than between stabilised ones, because minutes lie between."""
+    """Standard deviation of start-ups' capacities: more than between stabilised start-ups, because minutes lie
+    between."""
     apart: float = 0.01
     """Share of start-ups that have nothing in common with the others."""
     slopes: tuple[tuple[float, float], ...] = (
@@ -257,22 +269,25 @@ class SearchRules:
         (150.0, 1.0),
         (300.0, 1.0),
     )
-    """Slopes, each with its weight before any load. With a low slope, latency grows long before the capacity. With a
-    high one, a server falls behind all at once; M/D/1 has about 28. If low slopes were as likely as others, two unlucky
-    loads would send a search to half of the capacity. Coming back would take most of a start-up's loads."""
+    """Slopes, each with its weight before any load. A slope is how fast the share of slow requests grows with the rate.
+    With a low slope, latency grows long before the capacity. With a high slope, a server falls behind all at once;
+    M/D/1 has about 28. If low slopes were as likely as others, two unlucky loads would send a search to half of the
+    capacity. Coming back would take most of a start-up's loads."""
     together: tuple[tuple[float, float], ...] = ((0.001, 0.0), (0.008, 0.0), (0.04, 0.0), (0.008, 0.12))
-    """Correlations of two requests in a load, from nearly none to a queue that gets long once in a load. Each has the
-    share of loads in which the machine stood still for a moment. Downloads by aiofiles broke a p99 of 100 ms in one of
-    seven loads, far below the capacity."""
+    """How much slow requests of a load come together: the correlation of two requests. The highest is for a queue that
+    gets long once in a load. Each has the share of loads in which the machine stood still for a moment. Downloads by
+    aiofiles broke a p99 of 100 ms in one of seven loads, far below the capacity."""
     longest_stall: float = 0.2
-    """Share of a load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
+    """If more than this share of a load's requests exceed a limit, the server counts as slow. Otherwise the machine may
+    have stood still."""
     pace_sds: tuple[float, ...] = (0.01, 0.02, 0.04, 0.08, 0.15)
-    """From a machine that does nothing else to a machine on which the pace differs by 15 %."""
+    """Possible deviations of a server's log pace (the rate that it keeps up with) between loads. The last one is for a
+    machine with much other work."""
     crowding: float = 1.2
     """The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number
     in total fits M/D/1."""
     most_crowding: float = 0.1
-    """Loads with few requests vary by less, because only some of their requests meet a queue."""
+    """The most that `crowding` makes of few requests, because only some of their requests meet a queue."""
     middle_room: float = 1.2
     """Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits
     searches of M/D/1 with limits of 10 and 20 times a request's duration."""
@@ -280,10 +295,11 @@ class SearchRules:
     """A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 × limit / length,
     a load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
     most_variance: float = 1.5
-    """Most variance of a start-up's own loads, as a factor of the posterior's: few loads say nothing by themselves."""
+    """A variance from a start-up's own loads is at most this many times the posterior's variance. Few loads say nothing
+    by themselves."""
     deviations: float = 2.0
-    """Half of the interval. A normal distribution has 1.64. With 2.0, 89 to 100 % of simulated searches are right, but
-    not for heavy tails."""
+    """Half the width of a capacity's interval, in standard deviations. A normal distribution has 1.64. With 2.0, 89 to
+    100 % of simulated searches are right, but not for heavy tails."""
 
     # --- the next load
 
@@ -292,28 +308,29 @@ class SearchRules:
     climb: float = 1.35
     """If the first rate meets the limits, the second is this much higher. Then it doubles until a limit breaks."""
     few_broken: int = 3
-    """After so many loads in a row that break by a little, the rate is halved."""
+    """After this many loads in a row that break a limit by a little, the rate is halved."""
     none_below: float = 1 / 8
     """No rate meets the limits if two loads at this part of the first rate, or less, break them."""
     generator_near: float = 0.88
     """If the generator failed at a rate within this factor above a good one, it can go no higher."""
     most_room: float = 0.15
-    """In log rate. A load far above the capacity takes long to end, because waiting requests must be served."""
+    """A load's rate is at most this far above the estimated capacity, in log rate. Far above, a load takes long to end,
+    because waiting requests must be served."""
     at_capacity: int = 4
     """Once the capacity is roughly known, one load in four is made at it, for the figures there."""
     rough_sd: float = 0.15
-    """Loads are long once the capacity's deviation is at most this."""
+    """Loads are long once the standard deviation of the log capacity is at most this."""
     sure_sd: float = 0.01
-    """A start-up's search ends early if the capacity's deviation is at most this."""
+    """A start-up's search ends early if the standard deviation of the log capacity is at most this."""
     least_loads: int = 4
     """Fewer loads say little about a start-up."""
     least_load_s: float = 1.0
     latencies_a_load: int = 10
     """Least length of a long load, as a multiple of the slowest limit."""
     beyond_a_load: int = 3
-    """Requests of a long load that may be beyond a limit at the capacity."""
+    """A long load has so many requests that this many of them may exceed a limit at the capacity."""
     loads_a_search: int = 8
-    """Loads are so short that a search has as many."""
+    """Loads are so short that a search has time for this many."""
     rough_load: float = 0.7
     """Length of a load before the capacity is roughly known, as a share of a long load's."""
     fits: float = 0.6
@@ -322,7 +339,7 @@ class SearchRules:
     latencies_a_warmup: int = 4
     """Least length of a long load's warm-up, as a multiple of the slowest limit."""
     longest_warmup: float = 0.3
-    """As a share of the load."""
+    """Longest warm-up, as a share of the load."""
 
     def most_backlog(self, requests: int) -> float:
         """Returns how much a backlog grows by chance at most, as a share of the load's requests; infinite for few."""
@@ -342,26 +359,28 @@ class TrendRules:
     """How much a session's log ratio differs beyond its stated error. With half of it, wrong errors give 5 false alarms
     in 1,000 runs. Sessions that resemble their neighbours give 3."""
     tail_session_sd: float = 0.05
-    """The same for a percentile. With 0.01 it would have 2.1 false alarms in 1,000 runs, and with this it has 0.4."""
+    """The same as `session_sd`, for a percentile. With 0.01 it would have 2.1 false alarms in 1,000 runs, and with this
+    it has 0.4."""
     penalty: float = 12.0
-    """Cost of a further segment: it needs 3.5 standard errors to the one before. About 0.35 false alarms in 1,000
-    runs."""
+    """Cost of another segment, which begins with a step: it must differ by 3.5 standard errors from the segment before.
+    About 0.35 false alarms in 1,000 runs."""
     least: int = 3
-    """Runs of a segment: one odd run makes no step, and two in a row rarely do."""
+    """Least number of runs between two steps: one odd run makes no step, and two in a row rarely do."""
     first: int = 10
-    """Fewer runs show no step."""
+    """A history with fewer runs shows no step."""
     window: int = 7
     clip: float = 2.5
-    """An odd run is drawn to this many deviations from the median of `window` runs. If errors have long tails, 0.55
-    false alarms remain of 2.0, and the power stays."""
+    """An odd run's ratio is drawn to this many deviations from the median of `window` runs. If errors have long tails,
+    0.55 false alarms remain of 2.0, and as many steps are found."""
     prior_runs: int = 20
-    """Stated errors weigh as much as this many runs. Neighbours tell how right they are."""
+    """The errors that runs state count as if this many neighbours confirmed them. Real neighbours show how right they
+    are."""
     machine_sd: float = 0.01
     """How much log ratios on two kinds of machine may differ. A guess, because no histories of several kinds exist."""
     machine_runs: int = 20
     """A kind of machine that did not occur in this many runs is a new one."""
     turns: int = 5
-    """Neighbours with different old codes tell how far these are apart, if there are so many."""
+    """If neighbouring runs alternate between two old codes at least this often, they show how far these are apart."""
     slow_runs: int = 20
     """A slow change begins or ends at most this many runs beside its steps."""
     slow_least: int = 5

@@ -29,7 +29,7 @@ from pytest_fileperf.judge.rules import TREND
 
 Floats = NDArray[np.float64]
 _PLACE = 2.7055
-"""The 90 % interval has all places that cost at most this much more than the best (chi squared, one degree)."""
+"""A step's 90 % interval has all places that cost at most this much more than the best one (chi squared)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class Step:
     """A change of the mean. Changes are log ratios: -0.05 is about 5 % less."""
 
     at: int
-    """The first run after it. For a slow change, the first run that has a part of it."""
+    """Number of the first run after the step. For a slow change, the first run that has a part of the change."""
     earliest: int
     latest: int
-    """The 90 % interval of `at`. For a slow change, its first and its last run."""
+    """`earliest` and `latest` are the 90 % interval of `at`. For a slow change, they are its first and its last run."""
     change: float
     error: float
     """Standard error of `change`."""
@@ -54,9 +54,10 @@ class Observed:
     ratios: Sequence[float]
     """Log ratios of new code over the first run's old code."""
     errors: Sequence[float]
-    """Their standard errors, as each run states them."""
+    """Standard errors of `ratios`, as each run states them."""
     links: Sequence[float]
-    """Variances of the link that ends before each run: 0 if the old code stays the same."""
+    """For each run: the variance of the ratio of its old code to the old code of the run before. 0 if both are the
+    same."""
     session_sd: float
 
 
@@ -70,18 +71,24 @@ class Course:
     noise: float
     """Standard deviation of one run, as a log ratio."""
     begins: tuple[int, ...]
-    """The first run after each step, and run 0."""
+    """Run 0, and the first run after each step."""
     judged: tuple[Floats, Floats, Floats]
-    """Ratios, variances and links, with odd runs drawn to the others."""
+    """Ratios, variances and links of all runs. Odd ratios are drawn to the ratios around them."""
 
     def level(self, begun: int, end: int) -> tuple[float, float]:
-        """Returns the mean log ratio before `end`, by runs since `begun` and the last step, and its standard error."""
+        """Returns the mean log ratio just before run `end`, and its standard error.
+
+        It comes from the runs since `begun`, or since the last step if this is later.
+        """
         first = max(begun, *(each for each in self.begins if each < end))
         _, levels, variances = _filtered(*(each[first:end] for each in self.judged))
         return float(levels[-1]), math.sqrt(variances[-1])
 
     def runs_to_show(self, change: float) -> int | None:
-        """Returns after how many runs a step of this log ratio shows in 8 of 10 cases. None means over 100."""
+        """Returns how many runs must follow a step of this log ratio to show it in 8 of 10 cases.
+
+        None means over 100.
+        """
         before = len(self.levels) - self.begins[-1]
         needed = (TREND.penalty**0.5 + 0.84) ** 2 * (self.noise / change) ** 2
         after = math.inf if before <= needed else needed * before / (before - needed)
@@ -99,7 +106,10 @@ def courses_of(every: Sequence[Observed]) -> list[Course]:
 
 
 def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
-    """Returns ratios, variances and links; odd runs are drawn to the median of the runs around them."""
+    """Returns a series' ratios, variances and links. Odd ratios are drawn to the median of the ratios around them.
+
+    If neighbouring runs differ by more than their errors say, all variances and links grow.
+    """
     y, link = np.array(one.ratios, float), np.array(one.links, float)
     v = np.array(one.errors, float) ** 2 + one.session_sd**2
     # A median, because steps should not enter; 0.4549 is the median of chi squared.
@@ -113,9 +123,12 @@ def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
 
 
 def partition(y: Floats, v: Floats, link: Floats) -> NDArray[np.int64]:
-    """Returns for each number of runs where the last segment of the cheapest division begins. Rows are series.
+    """Divides each series, a row, into the cheapest segments. Each segment has one mean.
 
-    A segment costs the squared innovations of its mean, in its variances.
+    In the result, column k is for a series' first k runs: the first run of their last segment. A run costs its squared
+    distance from the mean of its segment so far, over that distance's variance. Each segment after the first costs
+    `TREND.penalty`. `y` has the ratios, `v` their variances, and `link` how far the mean may move before a run (a
+    variance).
     """
     y, v, link = y.T, v.T, link.T
     n, rows = y.shape
@@ -142,7 +155,7 @@ def partition(y: Floats, v: Floats, link: Floats) -> NDArray[np.int64]:
 
 
 def _begins(back: NDArray[np.int64]) -> tuple[int, ...]:
-    """Returns the first run of each segment in the cheapest division of all runs."""
+    """Returns the first run of each segment. `back` is the row of a series in the result of `partition`."""
     found = [int(back[-1])] if len(back) > TREND.first else [0]
     while found[0]:
         found.insert(0, int(back[found[0]]))
@@ -153,7 +166,7 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
     ends = (*begins, len(y))
 
     def part(first: int, last: int) -> _Segment:
-        """Returns the runs between two of these steps as one segment."""
+        """Returns the runs from the step `first` to the step `last` as one segment."""
         runs = slice(ends[first], ends[last])
         return _Segment(y[runs], v[runs], link[runs])
 
@@ -185,7 +198,10 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
 
 
 class _Segment:
-    """Runs between two steps: their `levels`, which only links move, with the `variances` of these."""
+    """The runs between two steps. `levels` has the mean at each run, and `variances` how uncertain these means are.
+
+    The mean moves only if the old code changes, as far as the link between both codes is uncertain.
+    """
 
     def __init__(self, y: Floats, v: Floats, link: Floats) -> None:
         self._runs = y, v, link
@@ -199,9 +215,10 @@ class _Segment:
         self.cost = float(self._ahead[-1])
 
     def slow_change(self, begun: int, first: int, last: int, costs: float) -> Step | None:
-        """Returns a straight line between two means, if it costs clearly less than `costs` and links matter little.
+        """Returns a slow change: a straight line between two means.
 
-        It begins at the run `first` or before, and ends at `last` or later. `begun` is the segment's first run.
+        None unless it costs clearly less than steps do (`costs`). None also if links between old codes are uncertain.
+        The line begins at the run `first` or before, and ends at `last` or later. `begun` is the segment's first run.
         """
         y, v, link = self._runs
         first, last = first - begun, last - begun
@@ -223,7 +240,7 @@ class _Segment:
         return Step(at=at, earliest=at, latest=latest, change=float(found[best, 1]), error=error, is_slow=True)
 
     def places(self, best: int) -> tuple[int, int]:
-        """Returns the first and the last place at which a division costs little more than the best one."""
+        """Returns the first and the last run at which a step costs little more than at `best`, the cheapest place."""
         places = np.arange(TREND.least, len(self._ahead) - TREND.least + 1)
         whole = self._ahead[places - 1] + self._behind[places]
         near = places[whole <= whole.min() + _PLACE]
@@ -231,7 +248,7 @@ class _Segment:
 
 
 def _filtered(y: Floats, v: Floats, link: Floats) -> tuple[Floats, Floats, Floats]:
-    """Returns the cost of the runs up to each run, and their mean with its variance (a Kalman filter)."""
+    """Returns the cost of the runs up to each run, their mean, and the mean's variance (a Kalman filter)."""
     found = [(0.0, float(y[0]), float(v[0]))]
     for value, variance, moved in zip(y[1:].tolist(), v[1:].tolist(), link[1:].tolist(), strict=True):
         cost, level, sure = found[-1]

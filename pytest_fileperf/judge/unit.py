@@ -50,13 +50,14 @@ from pytest_fileperf.units import as_share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairValue:
-    """How much worse the new version is, as a log ratio, by one pair or several together."""
+    """How much worse the new version is, as a log ratio, by one pair of start-ups or several together."""
 
     value: float
     variance: float
-    """Variance of `value`, from within the pair."""
+    """Variance of `value`, from within the pair's start-ups."""
     cycles: int = 0
-    """The number of cycles behind `variance`, 0 if it comes from elsewhere. Fewer than three say nothing about it."""
+    """Number of cycles (a turn on each version) behind `variance`. 0 if it comes from elsewhere. Fewer than three say
+    little."""
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
         """Returns the metric's change and its 90 % interval, as shares. The interval omits how start-ups differ."""
@@ -66,7 +67,10 @@ class PairValue:
 
 
 def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
-    """Returns each pair with its value. For a percentile, it joins neighbours until they have enough requests."""
+    """Returns each pair with its value.
+
+    For a percentile, neighbouring pairs are joined until they have enough requests.
+    """
     if metric.percentile is None:
         return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
     # Requests that are slow together say as much as one.
@@ -75,7 +79,10 @@ def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], Pa
 
 
 def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
-    """Joins neighbours until each group has `least` requests of both versions; nothing if all together have fewer."""
+    """Returns groups of neighbouring pairs. Each has at least `least` requests of both versions.
+
+    Empty if all have fewer.
+    """
     groups: list[list[Pair]] = []
     group: list[Pair] = []
     for pair in pairs:
@@ -89,10 +96,10 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
-    """Returns how many requests beyond a percentile come together. For `most` see `excess_of`.
+    """Returns how many slow requests, beyond a percentile, come together. For `most` see `excess_of`.
 
     Take the same code with occasional stalls. If slow requests counted one by one, p99 would be REGRESSED in 3 of 1,000
-    simulated tests, IMPROVED in 2. With this it is in none.
+    simulated tests, IMPROVED in 2. With this number it is in none.
     """
     return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 
@@ -106,7 +113,10 @@ def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> Pai
 
 
 def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
-    """Returns a rate's typical ratio, or with `total` the ratio of all turns; None without one."""
+    """Returns how much worse a pair's new version is in typical turns, or with `total` over all turns.
+
+    None if a version has no value above 0, and with `total` if no turn has a value. Not for percentiles.
+    """
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not cycles or not all(map(sum, zip(*cycles, strict=True))):
         return None if total and not cycles else _of_runs(metric, pair)
@@ -129,7 +139,7 @@ def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the log ratio of the means over all cycles, and its variance."""
+    """Returns the log ratio of the new mean to the old mean over all cycles, and its variance."""
     base, now = (math.fsum(values) / len(values) for values in zip(*cycles, strict=True))
     if len(cycles) < 2:
         return math.log(now / base), 0.0
@@ -175,7 +185,11 @@ def _cycles(
 
 
 def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
-    """Returns the mean of the units with its error. `usual` is the deviation between two start-ups, as a log ratio."""
+    """Returns the mean of the units with its error.
+
+    `usual` is the usual deviation between two start-ups, as a log ratio. `boots_anew` is False if all pairs have the
+    same start-up of the old version.
+    """
     from scipy.special import chdtri
 
     values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]
@@ -195,7 +209,10 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
 
 
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
-    """Returns the units' variances. Cycles count as if `Rules.prior_cycles` with the usual variance were among them."""
+    """Returns the units' variances, drawn towards their usual variance per cycle.
+
+    It counts as `Rules.prior_cycles` cycles.
+    """
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():
@@ -237,7 +254,8 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
     """Returns whether the machine may be the cause of a trend with these `levels`.
 
-    It may if it was busy, if the CPU time per request also changed, or if either is unknown.
+    It may if the machine was busy, or if the CPU time per request changed with the trend. It also may if one of these
+    is unknown.
     """
     if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
         return True

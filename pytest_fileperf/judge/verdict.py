@@ -40,7 +40,7 @@ class ReasonKind(Enum):
     MEMORY_COURSE = auto()
     """The baseline's memory is stored without the number of requests before it."""
     OTHER_ROWS = auto()
-    """The same work with other rows of its feed."""
+    """The requests are the same, but with other rows of their feed."""
     OTHER_ANSWERS = auto()
     """The new version is better, but gives other answers."""
     SAME_CODE = auto()
@@ -53,7 +53,7 @@ class ReasonKind(Enum):
     WORLD_UNCLEAR = auto()
     """Differences between sessions may explain the change."""
     ENVIRONMENT = auto()
-    """It is so much worse that differences between sessions do not explain it."""
+    """The baseline's code is now so much worse that differences between sessions do not explain it."""
     ABSENT = auto()
     """One version lacks the measured endpoint or figure."""
     NO_APP = auto()
@@ -63,7 +63,7 @@ class ReasonKind(Enum):
     BASE_FAILED = auto()
     BUSY = auto()
     BUSY_FIGURES = auto()
-    """Others were busy when the baseline was stored, so its figures do not show that code is no worse."""
+    """Other programs were busy when the baseline was stored, so its figures do not show that code is no worse."""
     SINCE_BASELINE = auto()
     IMPROVED = auto()
     NOISE = auto()
@@ -81,7 +81,7 @@ class ReasonKind(Enum):
     COUNTS_VARY = auto()
     """The count may have grown, but requests differ."""
     STATEMENT = auto()
-    """A statement that requests run, and how often."""
+    """A database statement that requests run, and how often."""
     # If both versions were measured alternately:
     PAIRS_NO_RATIO = auto()
     PAIRS_FEW = auto()
@@ -96,18 +96,18 @@ class ReasonKind(Enum):
     PAIRS_NOISE = auto()
     PAIRS_UNSEEN = auto()
     PAIRS_PASS = auto()
-    """Pairs would PASS, but the whole load's figures are worse by more than the tolerance."""
+    """The pairs of start-ups show a PASS, but the whole load's figures are worse by more than the tolerance."""
 
 
 class NoiseOf(Enum):
     """The source of most of the noise."""
 
     BOOTS = auto()
-    """Start-ups in this session, or the baseline's: more of them help."""
+    """Differences between start-ups in this session, or the baseline's: more start-ups help."""
     SESSIONS = auto()
     """Differences between sessions: more start-ups in one session do not help."""
     TURNS = auto()
-    """Turns of two versions that were measured alternately: more time helps."""
+    """Differences between turns of two versions that were loaded alternately: more time helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,34 +119,35 @@ class Reason:
     side: str = ""
     """`base` or `now`, or the title of another version."""
     count: int = 0
-    """The number of requests or pairs. `needed` is the least number that decides, `total` all requests."""
+    """The number of requests, or of start-up pairs. `needed` is the least number that decides, `total` all requests."""
     needed: int = 0
     total: int = 0
     share: float = 0.0
-    """An actual or detectable worsening, or the tolerance that it may exceed."""
+    """An actual or detectable worsening, or the tolerance that a worsening exceeds."""
     tolerance: float = 0.0
-    """The tolerance with which this noise would PASS."""
+    """The least tolerance that would PASS in spite of the noise."""
     ratio: float = 0.0
-    """The figure of the baseline's own code now, over its stored figure."""
+    """The figure of the baseline's own code now, divided by its stored figure."""
     seconds: float = 0.0
     """The least duration of a comparison with `needed` requests or pairs; 0 if unknown."""
     budgeted: bool = False
-    """Whether the session's time ended the comparison, not the test's."""
+    """Whether the comparison ended because the session's time was over, not the test's."""
     noise_of: NoiseOf = NoiseOf.BOOTS
     together: float = 0.0
-    """How many slow requests come together."""
+    """How many slow requests come together on average."""
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """The percentiles before and after a jump of the latency, each with its seconds."""
     differences: tuple[str, ...] = ()
-    """`cores was 2, is 4`: one per difference from the baseline, without packages. Also wrong answers, or files."""
+    """A text for each difference from the baseline but packages: `cores was 2, is 4`. Also for wrong answers, or
+    files."""
     packages: tuple[str, ...] = ()
-    """`starlette 1.0 → 1.1`: one per package that changed since the baseline."""
+    """A text for each package that changed since the baseline: `starlette 1.0 → 1.1`."""
     busy: Busy | None = None
-    """Others' use of the machine."""
+    """How much other programs used the machine."""
     text: str = ""
     """A text from a user or another program, or why code was not measured again."""
     times: tuple[float, ...] = ()
-    """How often a request runs the statement in `text`: in the old version, if there is one, and now."""
+    """How often a request runs the statement in `text`: in the old version, if it was measured, and now."""
     place: str = ""
     """The line of the user's code that runs the statement, if known."""
     day: str = ""
@@ -157,16 +158,16 @@ class NoteKind(Enum):
     """Further facts that a reader must know; `report.wording` has a sentence for each."""
 
     TOLD = auto()
-    """A whole sentence."""
+    """`Note.texts` is a whole sentence."""
     # The served app:
     SET_BY_TEST = auto()
     """The test has set something on the app that the server imported."""
     NOT_AS_MADE = auto()
-    """Differences from the test's app, because the server imported it."""
+    """How the server's app differs from the test's app, because the server imported it."""
     IMPORTS_ANEW = auto()
     """Why each start-up imports the app again."""
     ELSEWHERE = auto()
-    """Code outside the versions, which both of them run."""
+    """Code outside of the compared source, which both versions run."""
     CHANGED_MEANWHILE = auto()
     """Files that changed during the measurement, but that no server loaded."""
     # Which code of a stored baseline was measured, or why none was:
@@ -174,7 +175,7 @@ class NoteKind(Enum):
     FIGURES_ONLY = auto()
     """Why the baseline's code was not measured again, although the user asked for that."""
     FILES_CHANGED = auto()
-    """The same, because files changed. They differ between a session's tests."""
+    """Why the baseline's code was not measured again, if files changed. These differ between a session's tests."""
     SAME_CODE = auto()
     IN_TURN = auto()
     PACKAGES_HERE = auto()
@@ -190,11 +191,13 @@ class NoteKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
+    """A further fact that a reader must know."""
+
     kind: NoteKind
     texts: tuple[str, ...] = ()
     """Names, or texts from a user or another program."""
     share: float = 0.0
-    """The standard error of the figure's logarithm."""
+    """The standard error of a figure's logarithm, for `ROUGHLY_KNOWN`."""
 
     @property
     def why_no_code(self) -> str:
@@ -204,7 +207,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """One metric against its baseline. Changes are shares: 0.05 is 5 % more than the baseline."""
+    """One metric, compared with its baseline or another version. Changes are shares: 0.05 is 5 % more."""
 
     metric: str
     """A name in `measure.metrics.METRICS`."""
@@ -212,18 +215,18 @@ class MetricComparison:
     tolerance: float
     """The worsening, as a share, that passes: a rate or duration may get worse by a factor of 1 + tolerance."""
     floor: float = 0.0
-    """The worsening in the metric's own unit that passes, if it defines the tolerance; else 0."""
+    """The worsening that passes in the metric's own unit, such as 2 ms, if `tolerance` comes from it. Else 0."""
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1; before `as_the_run_shows`, the judge's own estimate."""
+    """now / base - 1. Until `as_the_run_shows`, the judge's own estimate."""
     low: float | None = None
     high: float | None = None
-    """Interval of the change at `confidence`, low < high."""
+    """`low` and `high` are the interval of the change at `confidence`."""
     total: tuple[float, float] | None = None
-    """The same interval for all requests, including stalls, if `low` and `high` are for typical moments."""
+    """The interval for all requests, including stalls, if `low` and `high` are for typical moments."""
     typical: float | None = None
-    """The change of typical moments, if `change` lies outside their interval."""
+    """The change in typical moments, if `change` lies outside of the interval for them."""
     confidence: float | None = None
     detectable: float | None = None
     """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
@@ -231,23 +234,25 @@ class MetricComparison:
     reason: Reason | None = None
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or another explanation of a regression."""
     pairs: int | None = None
-    """How many pairs of start-ups were measured alternately; None against stored figures."""
+    """How many pairs of start-ups were measured alternately. None if the baseline's stored figures were compared."""
     log_ratio: float | None = None
     """Logarithm of now over base by all pairs, if both versions were measured alternately."""
     log_error: float | None = None
-    """Its standard error."""
+    """Standard error of `log_ratio`."""
     after_requests: int | None = None
-    """For memory: both versions are compared after so many requests of each start-up."""
+    """For memory: the number of requests of each start-up after which both versions are compared. None if unknown."""
     since_release: tuple[str, float, float, float] | None = None
-    """The newest tag before this code, the change since then, and its 90 % interval; None if no history knows it."""
+    """The newest tag before this code, the change since then, and the interval's two ends (90 %). None if no history
+    knows it."""
 
     @classmethod
     def of(
         cls, metric: Metric, tolerance: float, outcome: Outcome = Outcome.INCONCLUSIVE, **facts: Any
     ) -> MetricComparison:
-        """Makes a comparison whose tolerance includes its floor, and whose outcome is WATCHED if it is only watched.
+        """Makes a comparison. Its tolerance includes the floor.
 
-        A floor becomes a share of the old value `base`: max(15 %, 2 ms / 10 ms) is 20 %. If that value is too low by
+        Its outcome is WATCHED if the user only watches the metric. A floor is a worsening in the metric's unit that
+        passes. It becomes a share of the old value `base`: max(15 %, 2 ms / 10 ms) is 20 %. If that value is too low by
         chance, the loss looks larger, but so does the tolerance. So the error of the difference covers both.
         """
         found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
@@ -266,7 +271,7 @@ class MetricComparison:
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
-        """Returns a copy with this outcome. WATCHED stays, and gets the reason only if it has no change to show."""
+        """Returns a copy with this outcome. WATCHED stays, and gets the reason only if there is no change to show."""
         if self.outcome is Outcome.WATCHED:
             return self if self.change is not None else replace(self, reason=reason)
         return replace(self, outcome=outcome, reason=reason)
@@ -287,7 +292,7 @@ class MetricComparison:
 
 
 def within_budget(comparison: MetricComparison) -> MetricComparison:
-    """Notes in the reason that the session's time ended the comparison."""
+    """Returns a copy whose reason says that the session's time ended the comparison."""
     reason = comparison.reason
     return comparison if reason is None else replace(comparison, reason=replace(reason, budgeted=True))
 
@@ -311,7 +316,7 @@ class LimitCheck:
     metric: str
     limit: float
     value: float | None
-    """None if it was not measured; then the limit counts as broken."""
+    """The measured value. None if it was not measured; then the limit counts as broken."""
     holds: bool
     reason: Reason | None = None
     """Why the limit is broken, or why the evidence is weak."""
@@ -322,13 +327,15 @@ class Verdict:
     limits: tuple[LimitCheck, ...] = ()
     comparisons: tuple[MetricComparison, ...] = ()
     against: str = ""
-    """The other version, `origin/main (1a2b3c4)`; empty for stored baselines."""
+    """The other version, such as `origin/main (1a2b3c4)`. Empty if stored baselines were compared."""
     old_tree: str = ""
     """Git's hash of the old version's tree, if known."""
     since: str = ""
-    """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty without one."""
+    """The baseline whose stored figures were compared, such as `its baseline of 2026-11-20`. Empty without such a
+    baseline."""
     world: tuple[MetricComparison, ...] = ()
-    """The baseline's own code now, compared with its stored figures. The environment causes these changes."""
+    """The baseline's own code as it runs now, compared with its stored figures. The environment causes these
+    changes."""
     code_notes: tuple[Note, ...] = ()
     """Whether a stored baseline's code was measured again, whether the code here was stored, and why."""
 
@@ -343,7 +350,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The worst outcome of the user's code; None if nothing was compared."""
+        """The worst outcome of all comparisons. None if nothing was compared."""
         found = {comparison.outcome for comparison in self.comparisons}
         order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.NEW, Outcome.PASS, Outcome.IMPROVED)
         return next((outcome for outcome in order if outcome in found), None)
@@ -362,8 +369,8 @@ def as_the_run_shows(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons with the figures of the whole run.
 
-    If these are worse by more than the tolerance, pairs that PASS or are IMPROVED become INCONCLUSIVE. `base` was
-    measured alternately with `now`, or is None.
+    If a metric's figures are worse by more than the tolerance, PASS and IMPROVED by pairs of start-ups become
+    INCONCLUSIVE. `base` was measured alternately with `now`, or is None.
     """
     found = []
     for item in comparisons:
@@ -379,7 +386,10 @@ def as_the_run_shows(
 
 
 def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
-    """Returns the database statement that a request runs most often, or that gained most runs since the old version."""
+    """Returns the database statement that requests run most often.
+
+    With `base`, the statement that gained most runs since. None if statements are unknown.
+    """
     sides = [side.queries for side in (base, now) if side is not None]
     times = [
         {one.text: one.count / side.requests for one in side.statements} for side in sides if side and side.statements
@@ -393,9 +403,10 @@ def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
 
 
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
-    """Returns a copy with the measured figures of both versions, and their change.
+    """Returns a copy with the measured figures of both versions, and the change between these.
 
-    Returns it unchanged if `now` is None, and for memory, whose own figure comes after another number of requests.
+    Returns the comparison unchanged if `now` is None, and for memory. Memory is compared after another number of
+    requests.
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
@@ -416,8 +427,8 @@ def check_limits(
 ) -> tuple[LimitCheck, ...]:
     """Returns one check per limit. Names are `min_` or `max_` and a metric; limits are in SI units.
 
-    `least_capacity` is the highest good rate, if a search found no end. A value equal to its limit meets it. An
-    unmeasured value does not.
+    `least_capacity` is the highest rate of a capacity search, if no load broke a limit. A value equal to its limit
+    meets it. An unmeasured value does not.
     """
     checks = []
     for name, limit in limits.items():
