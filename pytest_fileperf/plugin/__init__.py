@@ -51,9 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Adds the marker `fileperf` to tests that use the fixtures, and skips them all if load tests are off.
+    """Adds the marker `fileperf` to tests that use the fixtures. Skips all of these if load tests are off.
 
-    It must come before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
+    This comes before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
     """
     skipped = not is_enabled(config)
     for item in filter(is_load_test, items):
@@ -64,6 +64,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Returns a server's part of a test's id, such as `uvicorn-2`; None for other values."""
+    """Returns the text for a server in a parametrised test's id, such as `uvicorn-2`. None for other values."""
     spec = sys.modules.get("pytest_fileperf.serve.spec")  # a server among the values has imported it
     return spec.server_id(val) if spec is not None and isinstance(val, spec.ServerSpec) else None

@@ -128,37 +128,38 @@ class Active:
         self.turns = Turns()
         self.outcomes = Outcomes(self)
         self.time: TimeBudget | None = None
-        """Shared by comparisons, if there is a budget."""
+        """The time that all comparisons share; None without `--fileperf-budget`."""
         self._settings = settings
-        """From options and ini, without the tests' own keys."""
+        """The settings from options and ini file, without the tests' own keys."""
         self._against = against
         self._selection = selection
         self._held = ExitStack()
-        """Closed with the session: the `Source`, and the other version's checkout."""
+        """Closes the `Source`, and the other version's checkout, when the session ends."""
         self._no_base: PlanError | None = None
-        """Why the checkout failed. It is tried once, and every test gets the same error."""
+        """The error of the other version's checkout, which is tried only once. Every test gets this error."""
         self._session: Session | None = None
         self.results: list[Result] = []
-        """Every measurement of the session, once it has ended."""
+        """Every measurement of the session; empty until the session ends."""
         self._record: SessionRecord | None = None
-        """The input of reports, once the session has ended with results."""
+        """The reports' input; None until the session has ended with results."""
         self._endpoints: dict[str, Mapping[str, bool]] = {}
-        """By app, which endpoints a load test covers. Known once the session has ended, if all load tests passed."""
+        """By app, whether each endpoint has a load test. Known when the session has ended, if all load tests passed."""
         self._untraced = ""
-        """A line that servers were not traced, although coverage traces this process; else empty."""
+        """A line for the user if coverage traces this process, but did not trace the servers; else empty."""
         self._gates = 0
         """How many comparisons this session will make. They share one error rate."""
         self._said: list[str] = []
-        """Lines about the whole session, also for its record."""
+        """Lines about the whole session, for the terminal and for the session's record."""
         self._written: list[str] = []
-        """Lines about files, for the terminal only."""
+        """Lines about written files, for the terminal."""
         self._of_parent: tuple[object, ...] = ()
-        """In a fork of the test process: objects that only the parent may close, so nothing may collect them here."""
+        """In a fork of the test process: objects that only the parent may close. Kept here, so that nothing closes
+        them."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
     def leave_to_parent(self) -> None:
-        """Forgets servers, generators and results in a fork, because its parent goes on with them."""
+        """In a fork of the test process, forgets servers, generators and results, with which the parent goes on."""
         self._of_parent = (self._session, self._held)
         self._session, self._held = None, ExitStack()
         self.results.clear()
@@ -195,7 +196,7 @@ class Active:
         return f"fileperf: coverage did not trace the servers, because that slows them. To see their lines, {to_do}"
 
     def settle(self, item: pytest.Item, passed: bool) -> None:
-        """Ends a test; if it has passed, its baselines are stored. Raises BaselineError."""
+        """Ends a test, and stores the test's baselines if it has `passed`. Raises BaselineError."""
         if self._session is None:
             return
         try:
@@ -205,7 +206,7 @@ class Active:
             tell_properties(item, of_test)  # again, because only now their baselines are settled
 
     def _base(self, source: Source) -> CodeTree | None:
-        """Returns the version to compare with, whose files stay until the session ends. Raises PlanError."""
+        """Returns the other version's code (None without one), with files until the session ends. Raises PlanError."""
         if self._against is None:
             return None
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
@@ -283,7 +284,7 @@ class Active:
     # --- reporting
 
     def pytest_report_header(self) -> list[str]:
-        """Returns the line above all tests. Without -v it is missing, unless options change the measurements."""
+        """Returns the line above all tests. Empty without -v, unless options change how tests are measured."""
         given, since = self.options, None if self._selection is None else self._selection.title
         special = (given.smoke, given.update, given.prune, self._against, since, given.aa, given.budget_s)
         if not any(special) and self._config.get_verbosity() < 1:
@@ -390,7 +391,7 @@ class Active:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the results, stale baselines, and the names of written files.
 
-        Rows of results alone have no heading if pytest itself has printed no section above them.
+        If the results are only rows, and pytest has printed no section above them, they have no heading.
         """
         lines, only_rows = ([], False) if self._record is None else _result_lines(self._record, terminalreporter)
         said = (*self._said, *self._written)

@@ -21,13 +21,13 @@ class Again:
         self._time = time
         self._to_come: set[str] = set()
         self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
-        """Undecided tests, with their reports in case they do not run again."""
+        """By undecided test: its reports, which pytest gets if the test does not run again."""
         self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}
-        """The properties of each undecided test from before its first run."""
+        """By undecided test: its `user_properties` from before its first run."""
         self._running: pytest.Item | None = None
         self._setup: pytest.TestReport | None = None
         self._told = 0
-        """How many reports of the running test were already sent."""
+        """How many reports of the running test pytest has already got."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -35,7 +35,7 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Runs a test that measures, and reports it unless it may go on later."""
+        """Runs a test that measures. Keeps its reports if it is undecided and may be measured for longer at the end."""
         if not _measures(item):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -69,7 +69,7 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, report: object) -> None:
-        """Reports a failure before fixtures end: if pytest stops at it (-x), all fixtures end with this test."""
+        """Sends a failed test's reports before its fixtures end. With -x, all fixtures end with this test."""
         item = self._running
         # A subtest is reported already.
         if item is None or type(report) is not pytest.TestReport or report.when == "teardown":
@@ -90,7 +90,7 @@ class Again:
         return result
 
     def _run_held(self, session: pytest.Session) -> None:
-        """Runs undecided tests again, first the test that is likely to need the least time."""
+        """Runs undecided tests again. The test that is likely to need the least time comes first."""
         items = sorted(self._held, key=lambda item: self._time.needs_s(item.nodeid))
         self._time.again = True
         for place, item in enumerate(items):

@@ -33,7 +33,7 @@ def afileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) ->
 
 
 def _expected(request: pytest.FixtureRequest, measuring: Measuring) -> Measuring:
-    """Returns `measuring`, and makes the test fail if it makes no measurement."""
+    """Returns `measuring`. The test fails if it makes no measurement, because it uses a fixture for one."""
     from pytest_fileperf.plugin.measuring import EXPECTED
 
     measuring.expected_by.append(str(request.fixturename))
@@ -59,8 +59,8 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
 def fileperf_setup() -> object:
     """A function that runs for each start-up before the load, or None.
 
-    Override it to return a function. It is async and takes an `httpx.AsyncClient`, or plain and takes an
-    `httpx.Client`, or one of httpx2's.
+    Override this to return a function. An async function takes an `httpx.AsyncClient`, a plain one an `httpx.Client`.
+    Either may take one of httpx2's instead.
     """
     return None
 
@@ -96,7 +96,7 @@ def fileperf_server(_fileperf_measuring: Measuring) -> Iterator[RunningServer]:
 def measurements_of_test(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> Measuring:
-    """The measurements of a test, which the other fixtures share. Skips the test if load tests are off."""
+    """The measurements of a test, which the test's other fixtures share. Skips the test if load tests are off."""
     __tracebackhide__ = True
     if not is_enabled(request.config):
         pytest.skip(SKIP_REASON)

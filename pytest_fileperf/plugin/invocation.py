@@ -44,9 +44,9 @@ _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 def read_network(
     host_option: str | None, allowed: Sequence[str] | None, ini: Mapping[str, object]
 ) -> tuple[Network, tuple[str, ...]]:
-    """Returns the network of the options, else of the ini file, and all problems.
+    """Returns the network by the options, else by the ini file, and all problems with their values.
 
-    Names are looked up only once, here. So if a name later leads elsewhere, load does not go there.
+    Names of hosts are looked up only once, here. So if a name later leads elsewhere, load does not go there.
     """
     spelling, lines = "--fileperf-allow-host={}", ini.get("allow_host")
     if allowed is None:
@@ -70,20 +70,20 @@ def read_network(
 
 
 def _said(key: str, option: object, ini: Mapping[str, object]) -> tuple[object, str]:
-    """Returns the value of the option, else of the ini file, and how the user wrote it."""
+    """Returns the option's value, else the ini file's, and how the user wrote it: `--fileperf-host=10.0.0.5`."""
     if option is not None:
         return option, f"--fileperf-{key.replace('_', '-')}={option}"
     return ini.get(key), f"fileperf_{key} = {ini.get(key)}"
 
 
 def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
-    """Returns a problem if load may not go to a running server's address."""
+    """Returns a problem if `server` is a running server to whose address load may not go; else nothing."""
     problem = network.problem_of(server.url) if isinstance(server, Url) else None
     return () if problem is None else (f"server: {problem}",)
 
 
 def _addresses(name: str) -> set[str]:
-    """Returns the addresses of a name or an address. Raises ValueError if it has none."""
+    """Returns the addresses of a host's name; an address stays as it is. Raises ValueError if there are none."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -113,7 +113,7 @@ def _why_not_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address)
 
 
 def _why_not_host(host: str, network: Network) -> str | None:
-    """Returns why servers cannot listen at `host`, or why load may not go there."""
+    """Returns why servers cannot listen at `host`, or why load may not go there; None if both are possible."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -134,7 +134,7 @@ _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"#
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
-    """Returns the options, and every problem with options that are not settings."""
+    """Returns the run's options, and all problems with them. Options that are tests' settings are not checked."""
 
     def given(name: str) -> Any:
         return config.getoption(f"fileperf_{name}")
@@ -202,7 +202,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
 
 
 def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str]:
-    """Yields problems of options with each other. With `in_ci`, no baselines may be stored."""
+    """Yields problems of options that do not fit each other. With `in_ci`, no baselines may be stored."""
     update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
     if update not in (None, "passed", "all", "new"):
         yield (
@@ -296,7 +296,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
 
 
 def _parsed(parse: Callable[[Any], _T], given: object, where: str, wrong: list[str]) -> _T | None:
-    """Returns the value, or None if it is missing or wrong. A problem with it is added to `wrong`."""
+    """Returns the parsed value; None if it is missing or wrong. A problem with it is added to `wrong`."""
     try:
         return None if given is None else parse(given)
     except ValueError as error:
@@ -305,7 +305,7 @@ def _parsed(parse: Callable[[Any], _T], given: object, where: str, wrong: list[s
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    """Returns the path with `~` expanded, because a shell does not expand it behind `=`. An unknown user's stays."""
+    """Returns a path with `~` expanded, which a shell does not do behind `=`. An unknown user's `~name` stays."""
     if given is None:
         return None
     try:
@@ -315,7 +315,7 @@ def _optional_path(directory: Path, given: str | None) -> Path | None:
 
 
 def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
-    """Yields problems with values after a space that pytest took for paths, so that it chose another rootdir."""
+    """Yields options whose value, after a space, pytest took for a path of tests and so chose another rootdir."""
     directory, ini = config.invocation_params.dir, config.inipath
     if ini is not None and directory.is_relative_to(ini.parent):
         return
@@ -331,7 +331,7 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
 
 
 def _file_problems(options: Options) -> Iterator[str]:
-    """Yields problems with paths of reports: two write one file, or a report would replace another kind of file."""
+    """Yields problems with reports' paths: two have the same file, or a report would replace a file of another kind."""
     named = {name: path for name in _REPORTS if (path := getattr(options, name)) is not None}
     places: dict[Path, str] = {}
     for name, path in named.items():
@@ -346,7 +346,7 @@ def _file_problems(options: Options) -> Iterator[str]:
 
 
 def _is_free(path: Path, beginning: bytes) -> bool:
-    """Returns whether the file is missing, empty, or an earlier report, which starts with `beginning`."""
+    """Returns whether the file is missing, empty, or an earlier report. A report starts with `beginning`."""
     if not path.is_file():
         return True
     try:
@@ -362,7 +362,7 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
-    """Returns the parts of the line above all tests. `since` is the version of --fileperf-changed, in words."""
+    """Returns the parts of the line above all tests. `since` names the version of --fileperf-changed."""
     said = ["smoke run with a few requests each" if options.smoke else "measuring"]
     if since is not None:
         said.append(f"only tests changed since {since}")

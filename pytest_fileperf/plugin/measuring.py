@@ -42,9 +42,9 @@ class GivenUpError(Exception):
 
 
 class ScreenProgress:
-    """Shows one line that is rewritten on a terminal, whole lines in a log, or nothing with `-q`.
+    """Shows progress: a line that is rewritten on a terminal, whole lines in a log, or nothing with `-q`.
 
-    `update` is called throughout a load, so it can end a measurement: it raises GivenUpError.
+    A load calls `update` all the time. So `update` can end a measurement, by raising GivenUpError.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -53,7 +53,7 @@ class ScreenProgress:
 
     @contextmanager
     def until(self, given_up: Event) -> Iterator[None]:
-        """Ends a measurement within this context once `given_up` is set."""
+        """Within the block, once `given_up` is set, `update` ends the measurement."""
         self._given_up = given_up
         try:
             yield
@@ -95,18 +95,18 @@ class ScreenProgress:
 class Turn:
     test: str
     where: str
-    """The call, for messages: `GET /upload`."""
+    """The test's call, for messages: `GET /upload`."""
     given_up: Event = field(default_factory=Event)
     """Set by another thread if the call is cancelled."""
     can_begin: bool = False
-    """Whether its thread has begun, and waits."""
+    """Whether the call's thread has begun, and waits for its turn."""
 
 
 class Turns:
-    """The queue of a session's measurements. A test may call several at once, in threads or by `asyncio.gather`."""
+    """The queue of a session's measurements. A test may ask for several at once, by threads or `asyncio.gather`."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """`patience_s` is how long to wait for an earlier turn whose thread has not begun, and may never begin."""
+        """A call's thread may never begin. Later turns wait for it for at most `patience_s`."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
@@ -124,7 +124,7 @@ class Turns:
         )
 
     def enter(self, turn: Turn) -> Turn:
-        """Puts the turn at the end of the queue. The caller must leave it later."""
+        """Puts the turn at the end of the queue, and returns it. The caller must end it with `leave`."""
         with self._changed:
             self._line.append(turn)
         return turn
@@ -140,7 +140,7 @@ class Turns:
 
     @contextmanager
     def taken(self, turn: Turn) -> Iterator[None]:
-        """Waits for the turn, and leaves it at the end. Raises GivenUpError if its call is cancelled meanwhile."""
+        """Waits for the turn, and ends it after the block. Raises GivenUpError if the turn's call is cancelled."""
         patient_until_s, has_waited = time.monotonic() + self._patience_s, False
         try:
             with self._changed:
@@ -165,7 +165,7 @@ class Turns:
 
 
 EXPECTED = pytest.StashKey["Measuring"]()
-"""The measurements of a test that must make one, because it uses `fileperf` or `afileperf`."""
+"""Stash key for the measurements of a test that must make one, because it uses `fileperf` or `afileperf`."""
 
 
 def _calling_place(rootdir: Path) -> str:
@@ -186,35 +186,35 @@ def line_of(item: pytest.Item) -> int | None:
 
 
 OUTCOME_PROPERTY = "fileperf_outcome"
-"""A property of a test's report: the standing of its first measurement. With `#2` it is the second's, and so on."""
+"""A property of a test's report: the outcome of its first measurement. The second one's is `fileperf_outcome#2`."""
 
 _T = TypeVar("_T")
 
 
 class Measuring:
     def __init__(self, active: Active, item: pytest.Item, fixtures: Mapping[str, object]) -> None:
-        """`fixtures` are values of the marker's keys `app`, `setup` and `teardown` from fixtures, or None."""
+        """`fixtures` has the values that fixtures give for the marker's keys `app`, `setup` and `teardown`, or None."""
         self._active = active
         self._item = item
         self._fixtures = fixtures
         self._count = 0
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         self._loop_thread = get_ident() if is_async else None
-        """The thread of an async test, whose event loop must not wait for a measurement."""
+        """The thread of an async test's event loop, which must not wait for a measurement. None for other tests."""
         self.expected_by: list[str] = []
-        """The fixtures for which the test must make a measurement."""
+        """The names of the fixtures, used by the test, that require a measurement."""
         self.has_measured = False
-        """Whether a measurement was made or has raised an error. Cancelled ones do not count."""
+        """Whether a measurement was made or has raised an error. Cancelled measurements do not count."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
         """Calls of `afileperf`: place and name, the coroutine, and the event that is set if the call is cancelled."""
 
     def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
-        """Waits for its turn and measures, blocking. Raises FilePerfErrors, PerformanceError and GivenUpError."""
+        """Waits for the call's turn, then measures. It blocks. Raises FilePerfError, PerformanceError, GivenUpError."""
         __tracebackhide__ = True
         return self._found(call, turn, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
-        """Does the same as `measure`, to find the highest rate that meets the limits."""
+        """Finds the highest rate that meets the limits. Waits, and raises errors, as `measure` does."""
         __tracebackhide__ = True
         found = self._found(call, turn, for_capacity).capacity
         assert found is not None
@@ -265,7 +265,7 @@ class Measuring:
             tell_properties(self._item, session.results[before:])
 
     def in_line(self, call: VerbCall, given_up: Event) -> Turn:
-        """Returns the next turn. Raises PlanError if its measurement could never begin."""
+        """Puts the call into the queue. Raises PlanError if it would wait for itself, as in a setup."""
         from pytest_fileperf.session.setup import running_step
 
         if step := running_step():
@@ -282,7 +282,7 @@ class Measuring:
     def to_be_awaited(
         self, call: VerbCall, coroutine: Coroutine[object, None, _T], given_up: Event
     ) -> Coroutine[object, None, _T]:
-        """Returns the coroutine, and makes the test fail if nobody awaits it."""
+        """Returns the coroutine. The test will fail if nobody awaits it."""
         place = _calling_place(self._item.config.rootpath)
         self.async_verbs.append((f"{place}: {call.where}", coroutine, given_up))
         return coroutine

@@ -64,7 +64,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "warmup": ("TIME", "string", "Load each start-up for this time before measuring it (default 300ms)."),
     "timeout": ("TIME", "string", "Count a request as failed if it takes longer (default 30s)."),
 }
-"""Keys that are an option and an ini value: metavar, the ini value's type, and a help text."""
+"""Keys that are both an option and an ini value. Each has a metavar, the ini value's type, and a help text."""
 _HOST_HELP = (
     "Let started servers listen at this address of this machine (default 127.0.0.1). --fileperf-allow-host must allow "
     "load to go there."
@@ -222,7 +222,7 @@ def measures(item: pytest.Item) -> bool:
 
 
 def refuse_no_values(config: pytest.Config) -> None:
-    """Raises UsageError for an option with the value `--`: older argparse removes it, and leaves an empty list."""
+    """Raises UsageError for an option with the value `--`, which older argparse turns into an empty list."""
     for name, value in vars(config.option).items():
         values = value if isinstance(value, list) else [value]
         if name.startswith("fileperf") and (not values or "--" in values or [] in values):

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 _PASSED = pytest.StashKey[bool]()
 """Whether the test function has passed. The teardown of fixtures may still fail."""
 _FAILED = "fileperf_failed"
-"""An attribute of a report with values for `Outcomes.failed`. xdist sends it to another process, so these are plain."""
+"""A report's attribute with values for `Outcomes.failed`. They are plain, because xdist sends them between
+processes."""
 _ENDS_EARLY = "fileperf_ends_early"
-"""An attribute of reports of load tests that did not pass: some of their requests may not have been sent."""
+"""A report's attribute if its load test did not pass: some of the test's requests may not have been sent."""
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
 """The characters of pytest's option -r that list tests in its short test summary, each with its category."""
@@ -39,9 +40,9 @@ class Outcomes:
         self.failed: list[FailedTest] = []
         """Load tests that failed for another reason than a verdict, in order."""
         self._whole: set[str] = set()
-        """Collectors without a failure or skip, including modules."""
+        """Node ids of modules, and of other collectors, that were collected without a failure or skip."""
         self._partial: set[str] = set()
-        """Modules with tests that were not collected or not run."""
+        """Modules in which some tests were not collected, or not run."""
         self.left_out = False
         """Whether a load test was deselected."""
         self.lacks_some = False
@@ -79,7 +80,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Fails a test that passed without an expected measurement."""
+        """Fails a test that passed without a measurement although a fixture requires one."""
         try:
             yield
         finally:
@@ -95,7 +96,7 @@ class Outcomes:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Notes whether the test has passed, and failures without a result. Shortens the one line about a failure.
+        """Keeps whether the test has passed, and failures without a result. Shortens the one line about a failure.
 
         pytest may cut that line in its short test summary and in JUnit XML. So it begins with figures instead of an
         exception's name, and paths are relative to the root directory.
@@ -121,7 +122,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Stores the baselines of a test that has passed, including its fixtures. The test fails if that fails."""
+        """Stores a test's baselines if it has passed, its fixtures included. If storing fails, the test fails."""
         passed = False
         try:
             yield
@@ -165,7 +166,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Prints undecided tests below pytest's own short test summary, which comes last."""
+        """Prints undecided tests below pytest's own short test summary, which pytest prints last."""
         yield
         config, stats = terminalreporter.config, terminalreporter.stats
         listed = [_LISTED[char] for char in terminalreporter.reportchars if char in _LISTED]
@@ -186,7 +187,7 @@ class Outcomes:
     # --- baselines whose tests are gone
 
     def settle_stale(self, session: pytest.Session) -> tuple[list[str], bool]:
-        """Lists stale baselines, or removes them (`--fileperf-prune`). Returns lines to show, and whether it failed.
+        """Lists stale baselines, or removes them (`--fileperf-prune`). Returns lines to show, and whether that failed.
 
         A damaged file is shown unless a test has already failed for it. It is a failure only with `--fileperf-prune`.
         """
@@ -230,7 +231,7 @@ class Outcomes:
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
     def _why_unknown(self, session: pytest.Session) -> str:
-        """Returns why no baseline can be called stale, or an empty text."""
+        """Returns why no baseline can be called stale; empty if baselines can."""
         if session.config.getoption("collectonly", default=False):
             return "tests were only collected"
         if self._had_errors:
@@ -260,7 +261,7 @@ def _module_of(nodeid: str) -> str:
 
 
 def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
-    """Returns whether the coroutine has not ended. Closes it if it was not begun."""
+    """Returns whether nobody has awaited the coroutine to its end. Closes it if it was not begun."""
     state = inspect.getcoroutinestate(verb)
     if state == inspect.CORO_CREATED:
         verb.close()
@@ -268,7 +269,7 @@ def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
 
 
 def _unmeasured(measuring: Measuring, unawaited: Sequence[str]) -> str:
-    """Returns why the test fails, because it measured nothing or did not await a call; else an empty text."""
+    """Returns the error of a test that measured nothing, or did not await a call; else an empty text."""
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nSo nothing was measured. Write `await` before the call, in an async test"
@@ -289,7 +290,7 @@ def _unmeasured(measuring: Measuring, unawaited: Sequence[str]) -> str:
 
 
 def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
-    """Returns the error, or a group's errors, without PerformanceErrors, because results show these."""
+    """Returns the error, or all in a group. PerformanceErrors are left out, because results show these."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
     return () if error is None or isinstance(error, PerformanceError) else (error,)

@@ -180,7 +180,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
 def _awaited(
     measuring: Measuring, measure: Callable[[VerbCall, Turn], _Found], call: VerbCall
 ) -> Coroutine[object, None, _Found]:
-    """Returns a coroutine that measures in another thread. The test fails if nobody awaits it."""
+    """Returns a coroutine that runs `measure` in another thread. The test fails if nobody awaits the coroutine."""
     given_up = threading.Event()
     return measuring.to_be_awaited(call, _in_thread(measuring, measure, call, given_up), given_up)
 

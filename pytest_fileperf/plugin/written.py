@@ -35,7 +35,7 @@ from pytest_fileperf.versions.checkout import commit_info, project_name
 
 
 def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
-    """Adds to the summary of the CI step. Yields lines to print: annotations, or why there is no summary."""
+    """Adds a report to the summary of the CI step. Yields lines to print: annotations, or why there is no summary."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
@@ -44,7 +44,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
 
 
 def no_command(line: str) -> str:
-    """Changes a line that GitHub would take for a command: `::error` at its beginning, or `##[error]` anywhere."""
+    """Returns a line that GitHub takes for no command: `::error` at its beginning, `##[error]` anywhere are changed."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")
@@ -80,7 +80,7 @@ def _root_in_repository(config: pytest.Config) -> str:
 
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
-    """Returns a line about each file, and whether any could not be written."""
+    """Writes all files that `options` ask for. Returns a line about each file, and whether any could not be written."""
 
     def write(path: Path, text_of: Callable[[SessionRecord], str]) -> str:
         write_text(path, text_of(record))
@@ -170,7 +170,7 @@ def record_of(
 
 
 def commit_of(directory: Path) -> dict[str, object] | None:
-    """Returns Git's facts about the commit. In CI on a public service they have its page, but never a private host."""
+    """Returns Git's facts about the commit; None if unknown. In public CI, `url` is the commit's page."""
     commit = commit_info(directory)
     given = {name: os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "CI_PROJECT_URL")}
     pages = (f"{given['GITHUB_SERVER_URL']}/{given['GITHUB_REPOSITORY']}", f"{given['CI_PROJECT_URL']}/-")
@@ -179,7 +179,7 @@ def commit_of(directory: Path) -> dict[str, object] | None:
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns the results with the salted digests of their baselines' files, so that equal values stay equal."""
+    """Returns results with salted digests as identities. With the baseline files' salts, equal values stay equal."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache
@@ -196,7 +196,7 @@ def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
 
 
 def _told(given: pytest.Config.InvocationParams) -> Iterator[str]:
-    """Yields pytest's arguments for reports. Values of other plugins' options may be secret, so `…` replaces them."""
+    """Yields pytest's arguments for reports. `…` replaces values of other plugins' options, which may be secret."""
     is_ours = False
     for argument in map(str, given.args):
         option, mark, _ = argument.partition("=")

@@ -167,12 +167,12 @@ class VerbCall:
     work: Work | None
     """None if the arguments are wrong."""
     keys: Mapping[str, object]
-    """The settings among its keywords, not yet checked."""
+    """The call's keywords that are settings, not yet checked."""
     problems: tuple[str, ...] = ()
     where: str
     """The call, for messages: `POST /upload`."""
     name: str | None = None
-    """For a part of a load."""
+    """The name that the user gave to a part of a load; else None."""
 
     @classmethod
     def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
@@ -186,7 +186,7 @@ class VerbCall:
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
-    """Reads the arguments of a method that repeats one request; `also` are keywords that it has besides."""
+    """Returns the call of a method that repeats one request. `also` has keywords of this method only."""
     valid = (*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":
@@ -345,9 +345,9 @@ def _repeatable_file(name: str, item: object) -> object:
 
 
 def _read(name: str, source: object) -> Payload | bytes:
-    """Returns an open file's content from its position on, or for a form from its start, as httpx does.
+    """Returns an open file's content: of `content` from its position on, of a form from its start, as httpx does.
 
-    A file on disk becomes a Payload of its path, so that a large one never comes into memory.
+    A file on disk becomes a Payload of its path, so that a large file never comes into memory.
     """
     from_start, kind = name != "content", type(source).__name__
     if not hasattr(source, "read"):
@@ -399,7 +399,7 @@ def _type_of(filename: str) -> str:
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 STREAM_GATE = ("event_rate", "first_event_p50")
-"""Not requests/s and latency, because the test itself decides how long its streams take."""
+"""The default gate of `stream`. Not requests/s and latency, because the test decides how long its streams take."""
 _T = TypeVar("_T")
 
 

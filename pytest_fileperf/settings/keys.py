@@ -20,13 +20,13 @@ from pytest_fileperf.serve.spec import ServerSpec, parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
 _MOST_PER_S = 1_000_000
-"""Requests per second: far more than a process can send, or count as dropped."""
+"""The highest rate, in requests per second: far more than a process can send, or count as dropped."""
 _MOST = 10**12
-"""Far more requests than a load can make."""
+"""The highest number of requests: far more than a load can make."""
 AUTO = "auto"
 """Value of `generators`: as many as needed."""
 _MOST_GENERATORS = 256
-"""Each is a process of some 70 MB, and machines with more cores are rare."""
+"""The most generators. Each is a process of some 70 MB, and machines with more cores are rare."""
 
 
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _ramp(value: object) -> Ramp:
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
-    """Returns a stage, and whether its target is a rate; None for a plain 0, which may also mean connections."""
+    """Returns a stage of a ramp, and whether its target is a rate. None for a plain 0, which may mean connections."""
     if not isinstance(item, list | tuple) or len(item) != 2:
         raise ValueError(f"stage {item!r} isn't a time and a target. {_RAMP_FORM}")
     length, target = item
@@ -198,7 +198,7 @@ FLOORS: Mapping[Unit, str] = {
     Unit.SHARE: "1%",
     Unit.COUNT: "2/request",
 }
-"""An example of a tolerance's floor, by the metric's unit."""
+"""By the metric's unit, an example of a floor: an absolute change that a tolerance allows in any case."""
 
 
 def _with_floor(share: float, floor: str) -> Tolerance:
@@ -286,7 +286,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Raises ValueError, with the text `arguments`, if a setup or teardown takes none of these numbers of arguments."""
+    """Returns a setup or teardown. Raises ValueError(`arguments`) unless it can take one of these `counts`."""
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning

@@ -73,8 +73,8 @@ class StepKeywords(TypedDict, total=False):
     max_error_rate: float | str | None
     """Fail if a greater share of requests fails: `"1%"`, or 0.01 (default 0)."""
     tolerance: float | str | Mapping[str, float | str] | None
-    """Let this worsening pass: `"5%"` or 0.05 for all gated metrics, or one for each, `{"rps": "5%", "p99": "20%"}`.
-    With a floor, as in `{"p99": "15% and 2ms"}`, fail only if the loss is beyond both."""
+    """Let this worsening pass: `"5%"` or 0.05 for all gated metrics, or a mapping by metric, `{"rps": "5%", "p99":
+    "20%"}`. With a floor, as in `{"p99": "15% and 2ms"}`, fail only if the loss is beyond both."""
     gate: Literal[False] | str | Collection[str] | None
     """Compare these metrics with the baseline (default `("rps", "p99")`). `"none"` or False switches the gate off."""
     watch: str | Collection[str] | None
@@ -129,7 +129,7 @@ class MarkerKeys(_Judged, total=False):
     timeout: float | str | None
     """Count a request as failed if it takes longer: `"5s"`, or seconds (default 30)."""
     boots: int | str | None
-    """Start the server this many times, and divide the duration among these (default 3; 1 without a gate)."""
+    """Start the server this many times, and divide the duration among these start-ups (default 3; 1 without a gate)."""
     generators: int | str | None
     """Make the load with this many processes on this machine (default 1). `"auto"` begins with one, and adds more if
     its core is used up and others are free."""
@@ -142,10 +142,10 @@ class MarkerKeys(_Judged, total=False):
     """Start this many worker processes of uvicorn, gunicorn or granian (default 1)."""
     max_startup: float | str | None
     """Fail if the server takes longer to start: `"3s"`, or seconds. The time runs from the start of its process to its
-    first answer, with the app's import and lifespan. Only fresh starts count, and of several the median."""
+    first answer, with the app's import and lifespan. Only fresh starts count. Of several, the median counts."""
     max_queries: float | str | None
-    """Fail if HTTP requests make more database queries than this: `3`. Counted in uvicorn, gunicorn or `InProcess()`.
-    It is the mean without the 5 % of requests with the most and the 5 % with the fewest."""
+    """Fail if HTTP requests make more database queries than this on average: `3`. Counted in uvicorn, gunicorn or
+    `InProcess()`. The 5 % of requests with the most queries, and the 5 % with the fewest, are left out."""
     min_capacity: float | None
     """Fail if the capacity is below this, in requests per second. Only with `fileperf.capacity`."""
     setup: Setup | None
@@ -155,7 +155,7 @@ class MarkerKeys(_Judged, total=False):
     """Run this function for each start-up after the load. It takes a client, and the setup's result if it has two
     arguments."""
     group: str | None
-    """Rank this test in this group."""
+    """Rank this test among the tests with this group."""
     label: str | None
     """Show the test under this name in tables."""
 
@@ -176,7 +176,7 @@ class RunKeywords(MarkerKeys, _OfJourney, total=False):
 
 class _Ordering(TypedDict, total=False):
     order: Literal["cycle", "shuffle", "zipf"] | None
-    """Take the rows one after the other (default), shuffled, or at random with the first ones more often."""
+    """Take the rows one after the other (default), shuffled, or at random, with the first rows more often."""
     seed: int | None
     """Choose the random order of `shuffle` and `zipf` (default 0)."""
     per_connection: bool | None
@@ -233,7 +233,7 @@ class StreamKeywords(RequestKeywords, total=False):
     """Count these pieces of the answer: server-sent events (`"event"`, the default), or lines that are not blank
     (`"line"`). A size, such as `"64KiB"`, counts pieces of that size."""
     events: int | None
-    """End a stream with this event, even if the server sends more. If the answer ends before, the request has
+    """End a stream after this many events, even if the server sends more. If the answer ends before, the request has
     failed."""
     listen_for: float | str | None
     """End a stream this long after its request: `"2s"`, or seconds. If the answer ends before, the request has
@@ -250,7 +250,7 @@ class JourneyPartKeywords(_Part, _OfJourney, total=False):
 
 
 class PartKeywords(_Part, _Recipe, total=False):
-    """Every keyword of a part of a load that is made of requests."""
+    """Every keyword of a part that makes requests, not a journey."""
 
 
 # --- Parts of a load: `part.get("/files/{id}", feed=ids)` describes one, and loads nothing

@@ -25,35 +25,37 @@ _SMOKE_REQUESTS = 8
 _MS = 1_000_000
 _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
-"""A pair is a start-up of each version. They are loaded alternately, in cycles of one turn each. The first pairs take
-the least time, because a large change shows at once. With fast requests, it has ten cycles (`Rules.few_cycles`)."""
+"""The least and the most time for loading a pair: a start-up of each version, loaded alternately. The first pairs take
+the least time, because a large change shows at once. With fast requests, this is ten cycles (`Rules.few_cycles`). A
+cycle is a turn (slice of load) on each version."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
 """Later pairs are loaded for this multiple of their start-ups' time, and for this many cycles. Fewer cycles say little
 about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of 1.3 s were 9 %
 less exact than pairs of 3 s. For the other they were 23 % more exact."""
 _WARMUP_NS = 100 * _MS
-"""For each version. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
+"""Warm-up of each version. Longer ones change nothing: turns after 50, 100 and 200 ms of warm-up were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
 _PROFILE_NS = 2_000 * _MS
 """The time of one profile. The 800 samples of two profiles show a function that costs a twentieth of a request."""
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
-"""Slow moments of a machine last for some tenths of a second. Both versions share them if turns are shorter."""
+"""The shortest turn and handover. Slow moments of a machine last for some tenths of a second. If turns are shorter,
+both versions share such a moment."""
 _HANDOVER_LATENCIES = 1.25
-"""In the handover, at the start of a turn, the other version still answers its last requests. Most are answered within
-one latency, and some later if both versions share a core."""
+"""The handover's length, in latencies. In the handover, at the start of a turn, the other version still answers its
+last requests. Most are answered within one latency, and some later if both versions share a core."""
 _TURN_HANDOVERS = 8.4
-"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies of
-the slower version, except for the slowest requests. Requests sent together are answered together, and chance should
-rarely decide whether these answers are in a turn."""
+"""A turn's length, in handovers. Turns of slow requests are longer, so that the handover stays a small part. They end
+between two whole latencies of the slower version, except for the slowest requests. Requests sent together are answered
+together, and chance should rarely decide whether these answers are in a turn."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""Random lengths of a cycle's turns, as shares of the usual one: whole latencies more or less."""
+"""Each cycle's turns have one of these lengths, by chance: shares of the usual length, whole latencies more or less."""
 _SEARCH_ROUNDS = 3
-"""For each load of a search: with fewer rounds `limit_of` cannot see whether a backlog grows."""
+"""Rounds in each load of a search. With fewer, `limit_of` cannot see whether a backlog grows."""
 _RATE_TURN_NS = 1_000 * _MS
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
-    """Returns the subjects of verdicts: the whole load, its parts, and journey steps with gates or limits."""
+    """Returns the subjects of verdicts by name: the whole load, its parts, and journey steps with gates or limits."""
     whole = Subject(
         name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
     )
@@ -69,7 +71,7 @@ class Plan:
     settings: Settings
     app: AppSpec | None
     cores: frozenset[int] | None = None
-    """The server's cores. None, as for the generators, if there are too few for both."""
+    """The server's cores. If there are too few for server and generators, both have None."""
     generator_cores: frozenset[int] | None = None
     generators: int = 1
     """At most this many processes make the load together."""
@@ -115,7 +117,7 @@ class Plan:
 
     @property
     def times_starts(self) -> bool:
-        """Whether start-ups are measured: then each is fresh, with nothing else running."""
+        """Whether start-ups are measured. Each start-up is fresh in that case, with nothing else running."""
         return not self.smoke and self._asks_for("startup")
 
     @property
@@ -139,7 +141,7 @@ class Plan:
 
     @property
     def load(self) -> LoadPlan:
-        """The load of each start-up, or the closed loop that a search begins with.
+        """The load of each start-up. For a search, the load without a rate that comes first.
 
         Raises PlanError for a rate so low that a start-up has no request.
         """
@@ -162,7 +164,7 @@ class Plan:
 
     @property
     def most_ns(self) -> int:
-        """After this time, no further start-up begins. It includes the time of start-ups."""
+        """After this time, which includes start-ups, no further start-up begins."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
 
     # --- a search for the highest rate that meets some limits, alone or for each version alternately
@@ -177,7 +179,7 @@ class Plan:
 
     @property
     def search_title(self) -> str:
-        """As `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
+        """A search in words: `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
         shown = (
             f"{name} {format_share(limit) if name == 'max_error_rate' else format_duration(round(limit * 1e9))}"
             for name, limit in self.search_limits.items()
@@ -186,8 +188,9 @@ class Plan:
         return f"the highest rate with {', '.join(shown)}"
 
     def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
-        """Returns a load with random instants. Its crowding has the quantile `place` (0 to 1) among many such loads.
+        """Returns a search's load, whose requests come at random instants.
 
+        Chance crowds them more or less. `place` (0 to 1) is this load's quantile of crowding among many such loads.
         `busy_rate` is about how many requests per second the server can answer.
         """
         settings = self.settings
@@ -210,7 +213,7 @@ class Plan:
     # --- alone and alternately
 
     def profile(self, longest_ns: int | None = None) -> LoadPlan:
-        """Returns the load for a profiler. It takes at most `longest_ns`, unless its requests are counted or ramped."""
+        """Returns the load for a profiler. It takes at most `longest_ns`, unless it is counted or has a ramp."""
         turn, round_ns, warmup_ns = self.turn, _PROFILE_NS, 0
         if turn is not None and (turn.counted or turn.ramp is not None):
             return turn
@@ -319,7 +322,7 @@ class Plan:
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn if each turn is a load of its own. None if all turns share one closed loop."""
+        """The load of one turn (slice of load on a version). None if all turns share one load, without a rate."""
         settings = self.settings
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)
@@ -333,7 +336,7 @@ class Plan:
 
     @property
     def probe(self) -> LoadPlan:
-        """The load that shows how long a request takes. It does not wait for one that is too slow to compare."""
+        """The load that shows how long a request takes. It gives up requests that are too slow to compare."""
         if (turn := self.turn) is not None:
             return turn
         timeout_ns = self._patience_ns
@@ -347,7 +350,7 @@ class Plan:
         return replace(self.turn or self._in_turn(_LIMITING_NS), close=True)
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
-        """Returns how long to load the pair with this number, from 0 on. Pairs then fill the time that is left.
+        """Returns how long to load pair `number`, from 0 on, so that pairs fill the time that is left.
 
         Start-ups and warm-ups of each pair take `more_ns`. One turn of each version takes `cycle_ns`.
         """
@@ -362,7 +365,7 @@ class Plan:
         return max(_LEAST_PAIR_NS, shared_ns)
 
     def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
-        """Returns a pair's turns, in random order; `latency_ns` is a request's typical duration."""
+        """Returns a pair's turns (slices of load) in random order. `latency_ns` is how long a request usually takes."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         # Three pairs of two turns each must fit into the time, with start-ups and warm-up. But two latencies must fit
         # into a turn.
@@ -389,7 +392,7 @@ class Plan:
         )
 
     def too_long_ns(self, latency_ns: int) -> int:
-        """Returns the time of three pairs with requests this slow, or 0 if a comparison may take that long."""
+        """Returns how long three pairs take with requests this slow; 0 if a comparison may take that long."""
         if self.searches or self.turn is not None:
             return 0
         turns = self.alternation(self.first_pair_ns, latency_ns=latency_ns, chance=random.SystemRandom())
@@ -398,7 +401,7 @@ class Plan:
         return least_ns if least_ns > most_ns else 0
 
     def title_in_turn(self, pairs: int, seconds: float) -> str:
-        """Returns `32 connections alternately, 8 start-ups of each version, 33 s`."""
+        """Returns a comparison in words: `32 connections alternately, 8 start-ups of each version, 33 s`."""
         if self.searches:
             load = self.search_title
         elif self.turn is not None:
@@ -431,7 +434,7 @@ def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozens
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:
-    """Returns the values, as JSON, that two loads must share to be compared."""
+    """Returns the values that two loads must share to be compared, ready for JSON."""
     shape = {"requests": plan.requests, "burst": plan.burst, "rate": plan.rate}
     load: dict[str, object] = {"connections": plan.connections}
     if (generators := generators_used(plan)) > 1:
@@ -446,7 +449,7 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
 
 
 def load_title(plan: LoadPlan, boots: int) -> str:
-    """Returns `32 connections, 6 s`."""
+    """Returns a load in words: `32 connections, 6 s`."""
     seconds = format_duration(boots * plan.rounds * plan.round_ns)
     at_most = f"at most {plan.connections} connections"
     if plan.requests is not None:

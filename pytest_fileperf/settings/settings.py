@@ -48,7 +48,7 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
         "Gunicorn() or InProcess(), or leave this out",
     ),
 }
-"""Metrics that some servers cannot have, and why."""
+"""By metric: servers that cannot have it, and a text that says why."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys for the shape of a load, of which a test gives at most one."""
 _DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
@@ -91,9 +91,9 @@ class Options:
     network: Network = LOCAL
     group_by: tuple[str, ...] = DEFAULT_GROUP_BY
     command_line: Mapping[str, object] = field(default_factory=dict)
-    """By key, settings of tests that the command line gives."""
+    """Tests' settings from the command line, by key."""
     ini: Mapping[str, object] = field(default_factory=dict)
-    """By key, settings of tests that the ini file gives."""
+    """Tests' settings from the ini file, by key."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -108,35 +108,35 @@ class Settings:
     requests: int | None = None
     burst: int | None = None
     rate: float | None = None
-    """Per second."""
+    """Requests per second."""
     ramp: Ramp | None = None
-    """It takes its own time, not `duration_ns`."""
+    """Stages with a rate or connections. They have their own times, so `duration_ns` does not count."""
     pause: Pause | None = None
     duration_ns: int = 4_000_000_000
-    """For all start-ups together, without warm-up. By default a test alone takes at most seven seconds, with three
-    warm-ups and two starts of half a second."""
+    """Time of load on all start-ups together, without warm-up. By default a test alone takes at most seven seconds,
+    with three warm-ups and two starts of half a second."""
     rounds: int = 12
-    """Spread over the start-ups, by default a third of a second each. Shorter rounds have too few requests."""
+    """Rounds on all start-ups together, by default a third of a second each. Shorter rounds have too few requests."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
     capacity: bool = False
     """Search for the highest rate that meets the limits."""
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
     """At most this many connections are open during a search."""
     search_ns: int = DEFAULT_SEARCH_NS
-    """The longest search of one version, with start-ups: `max_duration` if it is given."""
+    """The longest search of one version, with start-ups. It is `max_duration` if the user gives that."""
     warmup_ns: int = 300_000_000
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
-    """None: `DEFAULT_BOOTS` with a gate, else one."""
+    """How many start-ups share the load. None means `DEFAULT_BOOTS` with a gate, else one."""
     generators: int | str | None = None
     """A number, or `AUTO`. None is one process here, or all workers of a cluster."""
     app: object | None = None
     """An import string, an app or a factory; None if nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)
     limits: Mapping[str, float] = field(default_factory=lambda: dict(_DEFAULT_LIMITS))
-    """By key (`min_rps`, `max_p99`), in the metric's SI unit."""
+    """Limits by key (`min_rps`, `max_p99`), each in its metric's SI unit."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    """Shares by metric. Other metrics have the tolerance in `METRICS`."""
+    """Tolerances as shares, by metric. Other metrics have the tolerance in `METRICS`."""
     gate: tuple[str, ...] = DEFAULT_GATE
     watch: tuple[str, ...] = ()
     group: str | None = None
@@ -150,7 +150,7 @@ class Settings:
         return self.requests is not None or self.burst is not None or self.ramp is not None
 
     def lasting(self, longest_ns: int) -> Settings:
-        """Returns a copy whose comparison takes at most `longest_ns`; for a search, both versions together."""
+        """Returns a copy whose comparison takes at most `longest_ns`. A search on both versions takes as long."""
         return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
@@ -162,7 +162,7 @@ def resolve(
     ini: Mapping[str, object] = _NOTHING,
     default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
-    """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.
+    """Returns the settings. A key has its value in the first that gives it: call (`verb`), marker, command line, ini.
 
     None stands for the default. If one of them gives the server, later ones cannot give its `workers`. Raises PlanError
     with every problem, even in values that are not used.
@@ -209,7 +209,7 @@ def resolve(
 
 
 def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Gives the server its workers, unless a closer layer chose the server. Yields a problem if it takes none."""
+    """Puts `workers` into the server, unless a closer layer chose the server. Yields a problem if it takes none."""
     workers = values.pop("workers", None)
     if workers is None or ("server" in values and layer_of["server"] < layer_of["workers"]):
         return
@@ -241,7 +241,7 @@ def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterat
 
 
 def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Removes the number of generators if a closer layer chose an app in this process; else yields a problem."""
+    """If the app runs in this process, removes a farther layer's number of generators, or yields a problem."""
     count = values.get("generators")
     if not isinstance(values.get("server"), InProcess) or not isinstance(count, int) or count == 1:
         return
@@ -257,7 +257,7 @@ def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> It
 def _unfit_metrics(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
     """Yields a problem for each metric that this server cannot have: start-ups, or queries.
 
-    Removes it from the metrics that a whole project watches, because other tests' servers may have it.
+    Removes such a metric if the whole project watches it, because other tests' servers may have it.
     """
     server = values.get("server")
     for metric, (kinds, lacks) in _NOT_OF.items():
@@ -279,7 +279,7 @@ def _unfit_metrics(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
 
 
 def for_capacity(settings: Settings) -> Settings:
-    """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
+    """Returns the settings, changed for a search for the capacity. Raises PlanError that lists every problem."""
     problems = [
         f"{shape}: a capacity search chooses its own rates. Leave it out"
         for shape in _SHAPES
@@ -314,7 +314,7 @@ def for_one_load(settings: Settings) -> Settings:
 
 
 def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Iterator[str]:
-    """Yields a problem for each gated metric whose tolerance has a floor in another unit."""
+    """Yields a problem for each gated metric whose tolerance has a floor in a unit of another metric."""
     for name in gate:
         tolerance = tolerances.get(name)
         if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import httpx
 
 _NAMED_BY_URL = 20
-"""At most this many different requests without names have figures of their own, by method and URL."""
+"""At most this many different requests without names are named by method and URL, and so have their own figures."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
 _One: TypeAlias = tuple[Operation, str, str]
-"""One request: a recipe that others may share, its own URL, and its name or `""`."""
+"""A request: its recipe, which others may share, its own URL, and its name or `""`."""
 
 
 def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
@@ -43,7 +43,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
 
 
 def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
-    """Returns the requests with as few recipes as possible, because each recipe is compiled."""
+    """Returns the requests as a work. Equal ones share a recipe, because each recipe is compiled."""
     if not ones:
         raise PlanError("it contains no request")
     named = any(name for _, _, name in ones)
@@ -83,7 +83,7 @@ def _plain(method: str) -> Operation:
 
 
 def _ones(given: object) -> Iterator[_One]:
-    """Yields the requests. Raises PlanError with the place of the first item that is not a request."""
+    """Yields requests from a list or a file. Raises PlanError with the place of an item that isn't a request."""
     if isinstance(given, str | os.PathLike):
         yield from _of_file(Path(given))
         return
@@ -112,7 +112,7 @@ def _one(item: object, where: str) -> _One:
 
 
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
-    """Returns the request of a tuple or mapping; besides a method's keywords, `keywords` may have a `name`."""
+    """Returns the request of a tuple or mapping. `keywords` are a method's keywords, and may have a `name`."""
     if not isinstance(keywords, Mapping):
         raise PlanError(f"{where}: {keywords!r} isn't a mapping of keywords, as in {{'headers': {{…}}}}")
     given = dict(keywords)
@@ -145,7 +145,7 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
 
 
 def _path(url: str, where: str) -> str:
-    """Returns a URL's path and query, because the host in a file is not the server under test."""
+    """Returns a URL's path and query. A host in it is left out, because it isn't the server under test."""
     if "://" not in url.partition("?")[0]:
         return url
     try:
@@ -159,7 +159,7 @@ def _path(url: str, where: str) -> str:
 
 
 def _of_file(path: Path) -> Iterator[_One]:
-    """Yields the requests of a file for the load generator vegeta: one JSON object per line, or its text format."""
+    """Yields the requests of a file for the load generator vegeta: one JSON object per line, or text."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -198,7 +198,7 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
 
 
 def _of_text(text: str, path: Path) -> Iterator[_One]:
-    """Yields requests of vegeta's text format: `METHOD URL`, headers, `@FILE` for the body, an empty line."""
+    """Yields requests of vegeta's text format. Each has `METHOD URL`, headers, `@FILE` for the body, an empty line."""
     current: tuple[str, str, dict[str, object], str] | None = None
     for number, line in enumerate([*text.splitlines(), ""], 1):
         where, stripped = f"{path}, line {number}", line.strip()
