@@ -332,10 +332,10 @@ class _Together:
         self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
         self._late_ns = 0
-        """How late a generator got the instant to begin, at most."""
+        """The greatest delay with which a generator got the instant to begin; 0 if none was late."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Raises LateError if the generators got the instant to begin too late."""
+        """Makes the load; returns each target's result. Raises LateError if generators got the start too late."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, partial(self._take, number))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + 30  # pauses may take as long again

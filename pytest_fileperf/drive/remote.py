@@ -193,7 +193,7 @@ class RemoteGenerator:
         own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
-            """Passes a message on. It has a weak reference, or this object would live for ever."""
+            """Passes a message on. Keeps only a weak reference to this object, which could never end otherwise."""
             ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed

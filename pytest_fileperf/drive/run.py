@@ -61,7 +61,8 @@ class Run:
     lost: Mapping[int, str] = field(default_factory=dict)
     """By the number of a lost generator, from 1 on: why its part of the load is missing."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """For each round, the instants at which answers ended, by part. Filled if one of several generators makes turns."""
+    """For each round, the instants at which answers ended, by part. Filled for `LoadPlan.close`, and for turns that
+    several generators make."""
 
     def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
         """Returns the rounds of the whole load, a part or a step. If a step was never reached, its rounds are empty."""
@@ -233,7 +234,7 @@ def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
 
 
 async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
-    """Closes a version's rounds during the other version's turns, when no answer of its own would do it."""
+    """Closes a version's rounds during the other version's turns, in which no answer of its own closes them."""
     for edge_ns in edges_ns:
         while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
             await asyncio.sleep(max(0.001, left_ns / 1e9))

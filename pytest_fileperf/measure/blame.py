@@ -413,7 +413,7 @@ def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequen
 
 
 def _may_split(place: Frame | None, parts: Sequence[_Part], pieces: Sequence[Frame]) -> bool:
-    """Returns whether `pieces` say more than their caller `place`. Parts of a library that the project calls do not."""
+    """Returns whether `pieces` say more than their caller `place`. Inner functions of a library do not."""
     if (
         place is None
         or place.own_code

@@ -99,9 +99,9 @@ class Histogram:
 
     held: Counts = field(repr=False)
     min_ns: int
-    """Exact; 0 if empty."""
+    """The exact minimum; 0 without values."""
     max_ns: int
-    """Exact; 0 if empty."""
+    """The exact maximum; 0 without values."""
     sum_ns: int
     """Exact sum of all values, so the mean is exact."""
     sum_squares: float
@@ -164,8 +164,8 @@ class Histogram:
     def percentile_ns(self, percent: float) -> int:
         """Returns the nearest-rank percentile: the least value that at least `percent` % of the samples do not exceed.
 
-        Rounded up to the end of its step (three digits), but never above the exact maximum. 0 if empty. Raises
-        ValueError outside 0 to 100.
+        The value is rounded up to the end of its step (three digits), but never above the exact maximum. 0 if empty.
+        Raises ValueError if `percent` is outside 0 to 100.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"percentile {percent!r} must lie between 0 and 100")
@@ -210,7 +210,7 @@ class Histogram:
 
     @classmethod
     def decode(cls, text: str) -> Histogram:
-        """Reads the text from `encode`. Raises ValueError if it is damaged, or has another range or precision."""
+        """Reads the text from `encode`. Raises ValueError if the text is damaged, or has another range or precision."""
         try:
             stored = base64.b64decode(text)
             outer_cookie, size = _OUTER.unpack_from(stored)

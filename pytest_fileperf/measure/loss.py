@@ -51,7 +51,7 @@ class Served:
 
     @property
     def wait_s(self) -> float:
-        """The part of the latency without a core, for this request or earlier ones; 0 if the cores are busy."""
+        """The latency's part in which neither this request nor earlier ones use a core; 0.0 if `is_busy`."""
         if self.is_busy:
             return 0.0
         if self.rate is None:

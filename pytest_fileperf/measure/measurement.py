@@ -23,7 +23,7 @@ SATURATED_CPU_SHARE = 0.90
 class LatencySummary:
     """A distribution of durations in seconds; all 0.0 if no request succeeded.
 
-    Percentiles have three significant digits. They are nearest-rank: the least value that at least that share of the
+    Percentiles have three significant digits. They are nearest-rank: `p99` is the least value that at least 99 % of the
     requests did not exceed.
     """
 
@@ -187,7 +187,7 @@ class Measurement:
     duration: float
     """Seconds of the rounds together."""
     attack: float
-    """Seconds from the first to the last request that was due. In a closed loop, the rounds."""
+    """Seconds from the first to the last request that was due. In a closed loop, the length of the rounds."""
     wait: float
     """Seconds from the end of `attack` to the last answer."""
     bytes_sent: int

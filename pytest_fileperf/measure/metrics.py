@@ -49,7 +49,7 @@ class LittlesLaw:
 
 
 def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | None:
-    """Returns the sum of `count` over the rounds, per second; a short run's is by Little's law. None without rounds."""
+    """Returns the sum of `count` over the rounds, per second, for a short run by Little's law. None without rounds."""
     counted = recording.counted()
     seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     if seconds <= 0:
@@ -110,7 +110,7 @@ def _correction(recording: Recording) -> float:
 # --- metrics
 
 RATE_TOLERANCE = 0.03
-"""The default for rates. Within half a minute a test then finds a loss of 10 %, and passes the same code."""
+"""The default tolerance of rates. Within half a minute a test then finds a loss of 10 %, and passes the same code."""
 
 
 class Unit(StrEnum):
@@ -179,7 +179,7 @@ def _time(
     of: str = "latency",
     percentile: float | None = None,
 ) -> Metric:
-    """Returns a metric: `ns_of` the durations in a round's field `of`. It needs at least `least` durations."""
+    """Returns a metric that is `ns_of` of the durations in a round's field `of`. It needs `least` durations."""
     is_of_events = of != "latency"
 
     def seconds(histogram: Histogram, least: int = 1) -> float | None:

@@ -23,15 +23,15 @@ from pytest_fileperf.serve.databases import Queries
 class Carried:
     """Corrects a closed loop's round for requests that began in an earlier round.
 
-    A round counts the requests that end in it. With these figures added, it has the share of each request's time that
-    lies within it. So rates are right even if slow requests end in bunches.
+    A round counts the requests that end in it. With these figures added, the round has the share of each request's time
+    that lies within it. So rates are right even if slow requests end in bunches.
     """
 
     parts: int = 0
     """Billionths of requests. As whole numbers they have the same sum, whichever generator counted them."""
     sent: int = 0
     received: int = 0
-    """Billionths of bytes, as `sent` has them."""
+    """`sent` and `received` are billionths of bytes."""
     busy_ns: int = 0
     """Added to the sum of the latencies, this is the total time that requests were under way within the round."""
     early: int = 0
@@ -72,7 +72,7 @@ class GeneratorProcess:
     """One of several generators that loaded a start-up."""
 
     number: int
-    """From 1 on."""
+    """The generator's number, from 1 on."""
     of: int
     """How many generators there were."""
     connections: int = 0
@@ -131,7 +131,7 @@ class Round:
     index: int
     phase: Phase
     started_ns: int
-    """On the generator's monotonic clock, as `ended_ns`."""
+    """`started_ns` and `ended_ns` are on the generator's monotonic clock."""
     ended_ns: int
     requests: int
     """Successful requests. Histograms contain only these."""
@@ -155,7 +155,7 @@ class Round:
     """How long the event loops of all generators ran journeys' code and httpx. If this exceeds the CPU time, that code
     blocks."""
     generators: tuple[GeneratorRound, ...] = ()
-    """Each generator's part; empty if there was one."""
+    """Each generator's part; empty if there was only one generator."""
     service: Histogram = EMPTY
     """Open loop: nanoseconds to the last byte read, from when the request began; empty in a closed loop."""
     send_delay: Histogram = EMPTY
@@ -186,7 +186,7 @@ class Round:
     most_open: int = 0
     """The most connections open at one time; with several generators, the sum of each one's most."""
     carried: Carried = NOTHING_CARRIED
-    """Corrects the round's counts for rates."""
+    """Corrections that rates add to the round's counts."""
 
     @classmethod
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
@@ -351,14 +351,14 @@ class Boot:
     alone: Histogram = EMPTY
     """How long (ns) requests took that were sent one by one after the load; empty if none were sent."""
     core_delay: float = 1.0
-    """Time on the server's cores ÷ its CPU time: above 1 if other programs used its cores. Known only in a
-    comparison."""
+    """Time on the server's cores ÷ its CPU time: above 1.0 if other programs used its cores. Outside of a comparison,
+    1.0."""
     leads: LeadTimes | None = None
     """Only for an open loop with due requests; else None."""
     thread_pools: tuple[ThreadUse, ...] = ()
     """The threads of each of the server's processes, over the rounds."""
     capacity: BootCapacity | None = None
-    """None without a search for the capacity."""
+    """The capacity that a search found; None without a search."""
     warm_up: WarmUp = WarmUp()
     """The requests before the rounds, over all loads of this start-up."""
     growth: Growth | None = None
@@ -388,7 +388,7 @@ class Boot:
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
-        """Returns a copy. A generator that was lost in the `earlier` load of this start-up is also lost in it."""
+        """Returns a copy. Generators that an `earlier` load of this start-up lost count as lost in the copy."""
         lost = {own.number: own.lost for own in earlier.generators}
         return replace(
             self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
@@ -410,7 +410,7 @@ class Recording:
     open_loop: bool = False
     """Whether requests were due at given instants, however slow the server was."""
     due: int | None = None
-    """How many requests were due after the warm-up, over all start-ups; None in a closed loop for a time."""
+    """How many requests were due after the warm-up, over all start-ups; None in a closed loop that ends by time."""
     attack_ns: int = 0
     """Time from the first to the last request that was due, over all start-ups (vegeta's attack). In a closed loop, the
     length of the rounds."""
@@ -465,8 +465,8 @@ class Recording:
     def counted(self) -> tuple[Round, ...]:
         """Returns the rounds that count for the load's rates.
 
-        An open loop's drains count, because the server was late with their requests. If no request ended in a round,
-        all rounds count.
+        In a closed loop these are the rounds of `measured`, or all rounds if no request ended in these. In an open loop
+        all rounds count, even drains, because the server was late with their requests.
         """
         measured = self.measured()
         return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
@@ -518,7 +518,7 @@ def packable_in(value: object) -> Iterator[Histogram | Samples]:
 
 
 class Samples(Sequence[Sample]):
-    """The samples of one start-up; equal to a tuple of the same samples. After `pack` it takes much less memory."""
+    """The samples of one start-up; equal to a tuple of the same samples. After `pack` they take much less memory."""
 
     __slots__ = ("_count", "_held")
 

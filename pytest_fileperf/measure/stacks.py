@@ -31,8 +31,8 @@ _FEW_SAMPLES = 10
 """Fewer samples of the main thread, or of all other threads, do not tell their functions. A sampler pauses the main
 thread first. Other threads that work for less time than a pause takes are then hardly ever seen."""
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
-"""Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there while
-it waits for the core or for Python's lock."""
+"""Innermost functions of a main thread whose event loop polls in C. If other threads work, it is mostly seen there
+while it waits for the core or for Python's lock."""
 _MOST_SEEN = 0.75
 """Samples tell the functions of threads if they stand for at least this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
@@ -53,19 +53,20 @@ class Frame:
     """A function. It is the same in both versions, although lines move."""
 
     function: str
-    """With its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
+    """The name with its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
     file: str
-    """As py-spy names it. After `place_of` relative to the project or to the packages, if it lies in either."""
+    """The path that py-spy gives. After `place_of` it is relative to the project or the packages, if it lies in
+    either."""
     line: int = field(compare=False)
     """The function's first line; 0 if unknown."""
     own_code: bool = False
-    """After `place_of`: whether it belongs to the project, and not to a package or the standard library."""
+    """After `place_of`: whether the function belongs to the project, not to a package or the standard library."""
     package: str = ""
-    """After `place_of`: its installed package; empty for the project and the standard library."""
+    """After `place_of`: the function's installed package; empty for the project and the standard library."""
 
 
 Stack: TypeAlias = tuple[Frame, ...]
-"""Outermost function first."""
+"""Functions that call each other, the outermost first."""
 
 
 class Threads(Enum):
@@ -81,7 +82,7 @@ class Threads(Enum):
 
 OTHER_THREADS = Frame(function="other threads (functions unknown)", file="", line=0)
 CHILD_PROCESSES = Frame(function="child processes (functions unknown)", file="", line=0)
-"""Programs that the server starts, such as `git` or `ffmpeg`. They end too soon, or are not Python."""
+"""Stands for programs that the server starts, such as `git` or `ffmpeg`. They end too soon, or are not Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +140,9 @@ def profile_of(
 ) -> Profile:
     """Returns a version's profile from its looks. `threads` comes from `threads_of`, over both versions.
 
-    Each look is a run of the sampler. It even sees threads that wait for the core, so samples are weighted by CPU time.
-    With `has_unseen`, child processes with unknown functions get their share of it. Raises ValueError for a line that
-    is not a stack.
+    Each look is a run of the sampler. A sampler even sees threads that wait for the core, so samples are weighted by
+    CPU time. With `has_unseen`, child processes with unknown functions get their share of that time. Raises ValueError
+    for a line that is not a stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     torn_stacks = set[Stack]()
@@ -246,7 +247,7 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields for each stack in py-spy's text: is it a main thread's, its functions, its count. Raises ValueError."""
+    """Yields each stack in py-spy's text: is it a main thread's, its functions, its samples. Raises ValueError."""
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():

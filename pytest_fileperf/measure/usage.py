@@ -23,7 +23,7 @@ from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorUse:
     number: int
-    """From 1 on."""
+    """The generator's number, from 1 on."""
     cores: tuple[int, ...]
     """Cores that the generator ran on; empty if unknown."""
     connections: int
@@ -62,7 +62,7 @@ def busiest_title(recording: Recording) -> str:
 
 
 def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
-    """Returns the use of each generator, by number; empty for a single generator."""
+    """Returns the use of each generator, sorted by number; empty for a single generator."""
     rounds, shares = recording.counted(), _shares_of_cores(recording.counted())
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     on_boots: dict[int, list[GeneratorProcess]] = {}
@@ -135,7 +135,7 @@ class ThreadShares:
     idle: float
     """Share of the looks in which a worker's main thread waited for something to do."""
     blocked: float
-    """Share of the looks in which a main thread had work but waited (not for storage), and no other ran."""
+    """Share of the looks in which a main thread with work waited, not for storage, and no other thread ran."""
     storage: float
     """Share of the looks in which a main thread had work but waited for storage."""
     running: float
@@ -527,7 +527,7 @@ def course_after(earlier: Course, later: Course) -> Course:
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
-    """Returns the first and last point of each stretch without growth. At most `most` points stay."""
+    """Returns the first and last point of each stretch without growth. If these are too many, returns `most`."""
     points = tuple(points)
     sizes = [size for _, size in points]
     kept = [

@@ -28,7 +28,7 @@ class LoadPlan:
 
     |-- warm-up --|-- round 1 --|-- round 2 --| … |-- round n --|~ drain ~|
 
-    At most one of `requests`, `burst`, `rate` and `ramp` is given. Without any it is a closed loop for a time.
+    At most one of `requests`, `burst`, `rate` and `ramp` is given. Without them, it is a closed loop that ends by time.
     """
 
     connections: int

@@ -182,7 +182,7 @@ class Stage:
     """A stretch of a ramp. It goes evenly from the last stage's target (or from 0) to its own."""
 
     duration_ns: int
-    """0 for a jump."""
+    """The stage's length; 0 for a jump."""
     target: float
     """Requests per second, or connections."""
 
