@@ -153,7 +153,7 @@ class LoadError(FilePerfError):
 
 
 class BaseFailedError(LoadError):
-    """The old version answers no request well. That does not show that it lacks the endpoint."""
+    """The old version answers no request with success. It may still have the endpoint."""
 
     def __init__(self, *, side: str, work: str, said: str, log: Sequence[str] = ()) -> None:
         self.side = side

@@ -115,12 +115,12 @@ class Child:
 
     @property
     def supervisor(self) -> int | None:
-        """The supervisor's process id. None on Windows, which has none, and before the start."""
+        """The supervisor's process id. None on Windows, which has no supervisor, and before the start."""
         return self._process.pid if scratch.IS_SUPERVISED and self._process is not None else None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process ended before anybody asked it to."""
+        """Whether the process has ended by itself, before anybody asked for its end."""
         return self._asked_s is None and self.ended() is not None
 
     def ended(self, *, wait_s: float = 0) -> int | None:

@@ -94,7 +94,7 @@ def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
 
 
 def _opened(path: Path, *, waits: bool) -> int:
-    """Opens a device or a pipe for writing. `waits` means: until the pipe has a reader. Raises OSError."""
+    """Opens a device or a pipe for writing. With `waits`, waits until the pipe has a reader. Raises OSError."""
     until_s = time.monotonic() + _READER_S
     while True:
         try:

@@ -37,11 +37,11 @@ RATE_HZ = 200
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused. Each thread takes 0.3 ms to stop, and then has to begin its wait again."""
 MOST_LOOKED_AT = 4
-"""The most processes to profile, if children of the server's workers are among them."""
+"""The most processes to profile, with children of the server's workers. The workers themselves are all profiled."""
 LEAST_CHILD_NS = 50_000_000
 """A child with less CPU time has only started, such as the resource tracker of `multiprocessing`."""
 START_S = 15.0
-"""py-spy reads the interpreter's symbols first, for half a second, or longer on a busy machine."""
+"""How long py-spy may take to begin. It first reads the interpreter's symbols, mostly for half a second."""
 TAIL_S = 2.0
 """py-spy's own time limit is this much longer than the requested time. So it never ends by itself under load."""
 END_S = 10.0
@@ -66,11 +66,11 @@ class Sampled:
     cpu_s: tuple[CpuTime | None, ...]
     """For each process, the CPU time that it used while it was sampled. None if unknown."""
     torn: bool
-    """Whether a process was not paused: its stacks may mix several moments."""
+    """Whether any process was sampled without pauses: its stacks may then mix several moments."""
     by_lock: bool = False
     """Whether the stacks of threads besides the main one come from a profiler with `by_lock`, and so are torn."""
     unseen_share: float = 0.0
-    """The share of the CPU time in child processes that were not sampled."""
+    """The share of the server's CPU time in child processes that were not sampled."""
     notes: tuple[str, ...] = ()
     """Why a process could not be sampled, one line for each such process."""
 

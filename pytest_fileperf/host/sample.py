@@ -104,7 +104,7 @@ class Sample:
 class ThreadUse:
     pid: int
     threads: int
-    """At the end of the load."""
+    """How many threads the process had at the end of the load."""
     active: int
     """Threads, without the main thread, that ran at all under load."""
     pool: int | None = None

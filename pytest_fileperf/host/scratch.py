@@ -72,7 +72,7 @@ def take(descriptor: int, *, without_locks: bool = True) -> bool:
 # --- Marked directories, and programs below a supervisor that removes them
 
 IS_SUPERVISED = os.name == "posix"
-"""Whether programs run below a `supervisor`."""
+"""Whether programs run below a process with `supervisor`, as on all systems except Windows."""
 _PREFIX = "fileperf-"
 _BESIDE = ".fileperf-"
 _RANDOM = re.compile(r"-[a-z0-9_]{8}$")

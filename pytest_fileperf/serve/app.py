@@ -298,7 +298,7 @@ def _parameters(function: object) -> str:
 
 
 class FilesRead:
-    """Replaces `open` to note which files are read. A function would become a method as an attribute of a class."""
+    """Replaces `open` to note which files are read. As an attribute of a class, a function would become a method."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()

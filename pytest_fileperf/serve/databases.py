@@ -65,7 +65,7 @@ class Databases:
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """In the block, calls `check` when Django has connected to a database. An error in `check` prevents its use."""
+        """In the block, calls `check` when Django has connected to a database. The caller gets `check`'s error."""
 
         def checked(**_: object) -> None:
             check()
@@ -153,7 +153,7 @@ class Statement:
     text: str
     """The SQL without parameters, literals and comments."""
     place: str
-    """A line of the user's code that ran it, such as `app/shop.py:31 in read`; empty if unknown."""
+    """A line of the user's code that ran the statement, such as `app/shop.py:31 in read`; empty if unknown."""
     count: int
 
 

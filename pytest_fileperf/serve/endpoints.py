@@ -67,7 +67,7 @@ class Endpoint:
     path: str
     """As in the document: `/items/{item_id}`."""
     url: str
-    """The path. Parameters with an example are replaced by this value."""
+    """`path`, in which each parameter that has an example is replaced by the example."""
     summary: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Endpoint:
     files: Sequence[str] = ()
     has_bytes: bool = False
     expect_status: int | None = None
-    """The status of an endpoint that redirects; None for any other."""
+    """The status of an endpoint that redirects; None for other endpoints."""
     has_events: bool = False
     """Whether the answer is a stream of events, which may never end."""
     needs: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]
 
 
 def _parameters(schemas: _Schemas, method: str, item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields a path's parameters, then the method's own."""
+    """Yields the parameters of a path, then the parameters of its method."""
     return map(schemas.resolve, (*item.get("parameters", ()), *item[method].get("parameters", ())))
 
 

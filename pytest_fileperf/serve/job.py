@@ -76,7 +76,7 @@ class StartUp:
     number: int = 0
     """Start-ups with the same number have the same hash seed and memory layout."""
     cores: frozenset[int] | None = None
-    """None for all cores."""
+    """The server's cores. None for all cores."""
     in_turn: bool = False  # in a comparison
     code_tree: CodeTree = HERE
     version: str = ""
@@ -84,7 +84,7 @@ class StartUp:
     forks: bool = True
     """Whether the server may be a fork of a process that has imported the app."""
     is_timed: bool = False
-    """Whether `RunningServer.startup_ns` is wanted."""
+    """Whether the start is measured, for `RunningServer.startup_ns`."""
     counts_queries: bool = False
     tells_imports: bool = False
     """Whether its log shows how long each import takes (`python -X importtime`). This slows the start down."""
@@ -109,7 +109,7 @@ class Job:
     sys_path: tuple[str | None, ...]
     """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
-    """Modules that another version's interpreter needs for serving, and the packages that contain them."""
+    """The package by module, for modules that the old code's own interpreter needs for serving. Else empty."""
     target: str | None
     value: bytes
     """The pickled app or factory if `target` is None; else empty."""
@@ -237,11 +237,11 @@ def lend_package(run_directory: Path) -> Path:
 QUERIES = "queries"
 """Lines of a `QueryCounter`."""
 STARTED = "started"
-"""A process notes this when it begins to load the app. If more do so than there are workers, one has died."""
+"""Noted when a process begins to load the app. If more processes do than there are workers, one has died."""
 HELD = "held"
 """While this file exists, the server waits after its import. The test process writes and removes it."""
 IMPORTED = "imported"
-"""A process notes this when it has imported the app, before it waits for the end of that file."""
+"""A process that waits because of `HELD` notes this when it has imported the app."""
 ASKED = "asked"
 """A process notes this if its app differs from the test's. It then waits for the results of other imports."""
 
@@ -269,9 +269,9 @@ class Ready:
     app_file: str | None
     """The file of the app's module; None for an app that was sent as an object."""
     files: Sequence[str]
-    """Files of the modules that it has imported, without this package's and the interpreter's."""
+    """Files of the modules that the worker has imported, without this package's and the interpreter's."""
     installed: Sequence[str]
-    """Files of the modules that it has imported from installed packages."""
+    """Files of the modules that the worker has imported from installed packages."""
     read: Sequence[str]
     """Other files that were read while the app was imported and started."""
     changed: tuple[tuple[str, str], ...]
@@ -299,8 +299,8 @@ MOST_BYTES = 1 << 16
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Returns by file the values that change with it: size, modification time, and change time or inode.
 
-    For installed packages it is the inode, because a hard link from another environment changes the change time. Files
-    that cannot be read are left out.
+    For installed packages the last value is the inode, because a hard link from another environment changes
+    the change time. Files that cannot be read are left out.
     """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:

@@ -108,7 +108,7 @@ class _Boot:
 class ServerPool:
     """Launches the servers of a test run, and keeps the server that serves now. `close` ends that server.
 
-    It keeps only one, because servers of an app that run together share its tables, files and ports.
+    The pool keeps only one server, because servers of an app that run together share its tables, files and ports.
     """
 
     network: Network = LOCAL
@@ -173,7 +173,7 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns the server from start-up `number`. Unless it runs, ends the current server and starts this one.
+        """Returns the server from start-up `number`, if that runs. Otherwise ends the current server and starts it.
 
         `is_timed` measures the start. A server's first start may compile code or read from disk, so an unmeasured start
         comes before. `counts_queries` counts the queries of requests; None accepts a server that does or doesn't.
@@ -204,7 +204,7 @@ class ServerPool:
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
-        """Returns the server from whichever start-up runs now. If it does not run, starts it with the number 0."""
+        """Returns the server if it runs, from any start-up. Otherwise starts the server, with the number 0."""
         return self.boot(spec, app, self.serving(spec, app) or 0, cores, counts_queries=None)
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:

@@ -183,7 +183,7 @@ class _Describer:
 
 
 def _is_in_outline(name: str, value: object) -> bool:
-    """Whether an outline contains it: texts, public objects, and private objects with a `__repr__` of their own."""
+    """Whether an outline contains this attribute: a text, a public object, or a private one with its own `__repr__`."""
     kind = type(value)
     if kind in _PLAIN:
         return kind in _TEXTS

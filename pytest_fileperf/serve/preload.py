@@ -107,7 +107,7 @@ class _Preload:
         return True
 
     def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Tells the process to fork a server. Returns the fork's process id. None without a report within 5 s."""
+        """Tells the process to fork a server. Returns the fork's process id. None if no fork is reported within 5 s."""
         known = frozenset(self.living)
         if not self.ask_to_serve(run_directory, env):
             return None
@@ -146,7 +146,7 @@ class _Preload:
 
 @dataclass(slots=True)
 class Preloads:
-    """A session's processes that have imported apps, by keys for app, settings and code. Its maker must close it."""
+    """A session's processes that have imported apps, by keys for app, settings and code. Its maker closes it."""
 
     _forked: dict[str, _Preload] = field(default_factory=dict)
     """Processes that fork servers, by key. The most recently used process comes last."""
@@ -157,7 +157,7 @@ class Preloads:
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(self, invocation: Invocation, run_directory: Path, start_up: StartUp, *, start_s: float) -> str | None:
-        """Begins an import of the app for forks, unless such a process exists already. Returns its key.
+        """Begins to import the app in a process for forks, unless one exists already. Returns the key of that process.
 
         Returns None if this start-up must import the app anew. In comparisons, start-ups alternate between two imports
         with different hash seeds. So the luck of an import shows as a difference between start-ups.

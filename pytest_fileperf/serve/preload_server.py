@@ -69,7 +69,7 @@ def serve(run_directory: Path) -> None:
 
 
 def _forked(channel: socket.socket) -> bytes:
-    """Forks for each order, and reports how forks end. Returns in each fork, with its order; never in this process."""
+    """Forks this process for each order. Returns the order in the fork, never in this process. Reports forks' ends."""
     poller, forks = select.poll(), dict[int, int]()
     ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process ends with the channel, after its forks
     poller.register(channel, select.POLLIN)

@@ -116,7 +116,7 @@ class RunningProcess(RunningServer):
         return self._process.whole_log()
 
     def check(self) -> None:
-        """Raises ServerDiedError if the server has ended. Shortens its log file, so that this cannot fill a disk."""
+        """Raises ServerDiedError if the server has ended. Shortens the log file, so that it cannot fill a disk."""
         self._process.shorten_log()
         is_ending = self._program is None or not is_alive(self._program)
         # A process that has ended can be collected a moment later, and so can the supervisor above it.
@@ -130,12 +130,12 @@ class PortTakenError(ServerStartError):
 
 
 class ProcessLaunch(ABC, Generic[Spec]):
-    """Starts a server's process. If another program takes the chosen port, it starts again with a new one."""
+    """Starts a server's process. If another program takes the chosen port, it starts again with a new port."""
 
     def __init__(
         self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
     ) -> None:
-        """Without `preloads` the server is never a fork. `can_be_held` says that it can wait after its import."""
+        """Without `preloads` the server is never a fork. `can_be_held` means that `hold` works."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
@@ -151,7 +151,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self._child: Child | None = None
         self._running: RunningServer | None = None
         self._reach = Reach()
-        """Set by `prepare`."""
+        """How clients reach the server. `prepare` sets this."""
 
     @abstractmethod
     def prepare(self, run_directory: Path) -> Invocation:

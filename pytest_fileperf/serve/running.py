@@ -33,7 +33,7 @@ class ClientOptions(TypedDict, total=False):
     """The keywords of `httpx.AsyncClient` that make sense when the server is chosen, and `family`."""
 
     family: str
-    """The client's package, `"httpx"` or `"httpx2"`; by default the one of `fileperf_client`."""
+    """The client's package, `"httpx"` or `"httpx2"`; by default the package of `fileperf_client`."""
     auth: Auth
     params: Mapping[str, str | int | float | bool | None] | list[tuple[str, str | int | float | bool | None]]
     headers: Headers
@@ -48,7 +48,7 @@ class RunningServer(ABC):
     """A running server, from one start-up of an app."""
 
     url: str
-    """Without a slash at its end."""
+    """The base URL, without a slash at its end."""
     kind: str
     """`uvicorn`, `gunicorn`, `in-process`, `command` or `url`."""
     workers: int | None = None
@@ -58,7 +58,7 @@ class RunningServer(ABC):
     access_log: bool = False
     """Whether uvicorn logs each request. False for servers that do not report it."""
     title: str
-    """For reports: `uvicorn ×1 (uvloop, httptools)`."""
+    """The server's name in reports: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
     """Which of `hash seed` and `addresses` (in memory) are really the same in each start-up."""
     tracer: str = ""
@@ -105,7 +105,10 @@ class RunningServer(ABC):
         return self.url.startswith("https://")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Returns a context for clients of your own. It trusts only this certificate. For a `Url` see `verify`."""
+        """Returns a TLS context for clients of your own. It trusts only this server's certificate.
+
+        For a `Url`, its setting `verify` says which certificates the context trusts.
+        """
         from pytest_fileperf.wire.connect import tls_context
 
         return tls_context(self.reach)
@@ -138,7 +141,7 @@ class RunningServer(ABC):
         return None
 
     def identity(self) -> dict[str, object]:
-        """Returns facts about the server that are equal in comparable runs, as JSON values. It has no port."""
+        """Returns facts about the server that are equal in comparable runs, as JSON values. The port isn't included."""
         changed = {"set by the test": [name for name, _ in self.changed]} if self.changed else {}
         return {
             "kind": self.kind,
@@ -154,7 +157,7 @@ class RunningServer(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """If the server no longer runs, raises ServerDiedError with its exit and the end of its log."""
+        """If the server no longer runs, raises ServerDiedError with the exit code and the end of the log."""
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
         """Returns a client with this server as its base URL, over the transport made for load."""
@@ -228,7 +231,7 @@ class RunningUrl(RunningServer):
         return tuple(trees.values())
 
     def connect(self, *, tls: bool) -> None:
-        """Opens a connection and closes it. Raises OSError, or PlanError for a host that may not be loaded."""
+        """Opens a connection and closes it. Raises OSError, or PlanError for a host that must get no load."""
         from pytest_fileperf.wire.connect import Origin, dial
 
         origin = Origin("https" if tls else "http", self._host, self._port)

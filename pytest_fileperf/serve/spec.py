@@ -103,9 +103,9 @@ class AsgiSpec:
     tls: bool = False
     """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
-    """Speak TLS with the certificate in this PEM file, which clients trust whatever its host. Kept absolute."""
+    """Speak TLS with the certificate in this PEM file, which clients trust whatever its host. Kept as absolute path."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
-    """The PEM file of its private key, without a password; None if the key is in `ssl_certfile`. Kept absolute."""
+    """The PEM file of its private key, without a password. None if `ssl_certfile` has it. Kept as absolute path."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -176,7 +176,7 @@ class Command:
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
-    """Its name in reports, test ids and baselines; None: its program (or Python module), and its command."""
+    """Its name in reports, test ids and baselines. If None, its program or Python module, and its command."""
     ssl_certfile: FilePath | None = None
     """The PEM file of its TLS certificate; None makes one if `{certfile}` is anywhere."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)

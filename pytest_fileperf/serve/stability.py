@@ -35,7 +35,7 @@ _BALLAST: list[bytes] = []
 
 
 def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
-    """Returns environment variables that make start-up `boot` repeatable. `in_turn` says: as part of a comparison.
+    """Returns the environment variables for start-up `boot`. `in_turn` means that it belongs to a comparison.
 
     A memory layout may be fast or slow by luck, and fixed addresses would repeat it in every start-up. So the layout is
     moved by an amount that depends on the number `boot`. Several start-ups then average the luck out.
@@ -105,13 +105,13 @@ _BEGINS = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COV_CORE_DATAFI
 
 
 def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str]:
-    """Returns the environment without variables that make Python slow; `coverage` keeps coverage's own."""
+    """Returns the environment without variables that make Python slow; `coverage` keeps the variables for coverage."""
     left_out = _OF_DEVELOPERS if coverage else (*_OF_DEVELOPERS, *_OF_COVERAGE)
     return {name: value for name, value in env.items() if name not in left_out}
 
 
 def tracer_in(env: Mapping[str, str]) -> str:
-    """Returns `coverage` if these environment variables start it in a new Python process, else an empty text."""
+    """Returns `coverage` if these environment variables make a new Python process start coverage. Else empty."""
     return COVERAGE if any(env.get(name) for name in _BEGINS) else ""
 
 
@@ -126,7 +126,7 @@ def tracer_now() -> str:
 
 
 def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
-    """Returns the test run's environment without tracers, with the `stabilising` variables and the spec's."""
+    """Returns the test run's environment without tracers, with the variables `stabilising` and `spec.env`."""
     # The server outlives the test that starts it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

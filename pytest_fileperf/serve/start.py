@@ -102,7 +102,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns a socket that listens where the job says. Reports an unusable port, and then raises SystemExit."""
+    """Returns a socket that listens at the job's port or Unix socket. Reports an unusable port; raises SystemExit."""
     if (path := socket_file(job.spec, run_directory)) is not None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)

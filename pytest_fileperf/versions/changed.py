@@ -47,7 +47,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server that loaded `loaded`, or to its test. Else empty."""
+        """Returns a changed file that may matter to a server with the files `loaded`, or to its test. Else empty."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
@@ -133,7 +133,7 @@ class Change:
         return directory
 
     def _words_of(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns a file's words, and the words in matches of `_FIRST`. Both are empty for directories and data."""
+        """Returns two sets: a file's words, and its words in matches of `_FIRST`. Empty for directories and data."""
         if path not in self._words:
             text, file = "", self.top / path
             with suppress(OSError):

@@ -110,7 +110,7 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> CodeTree:
 
 
 def _usable_repository(directory: Path) -> Repository | None:
-    """Returns the directory's repository. None if it has none, or if Git refuses it."""
+    """Returns the repository that contains the directory. None without one, or if Git refuses to read it."""
     try:
         return find_repository(directory)
     except PlanError:
@@ -163,7 +163,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches the ref `text`, with a comma behind. Empty if no command can fetch this ref."""
+    """Returns the command that fetches the ref `text`, followed by a comma. Empty if no command can fetch this ref."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -260,7 +260,7 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each file about dependencies, such as pyproject.toml, that differs at the two tops."""
+    """Returns a sentence for each dependency file at the top of both trees that differs, such as pyproject.toml."""
     return tuple(
         f"{name} differs between the versions, but both run with the packages installed here. To compare "
         "dependencies, use --fileperf-against=python:…"

@@ -39,7 +39,7 @@ class LoadedFiles:
     read: tuple[str, ...] = ()
     """Other files that the server read while its app was imported and started."""
     is_known: bool = False
-    """Whether no loaded file is missing in the other fields. Always False for a command."""
+    """Whether the other fields contain every loaded file. Always False for a command."""
 
     def among(self, paths: Iterable[Path]) -> frozenset[Path]:
         """Returns the paths that lead to files in `modules` or `read`, after links are followed."""

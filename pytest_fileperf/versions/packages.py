@@ -31,7 +31,7 @@ from pytest_fileperf.versions.tree import is_of_the_interpreter
 # --- Makes a virtual environment by uv or pip, which read their own settings, such as indexes
 
 _TIMEOUT_S = 300.0
-"""Some packages are built from source, and some networks are slow."""
+"""The longest time for an installation: some packages are built from source, and some networks are slow."""
 _OF_ANOTHER_PLACE = frozenset((
     "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
@@ -223,7 +223,7 @@ _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns the versions of all distributions on `path`, by name (as in PEP 503), sorted. None means `sys.path`.
+    """Returns versions by name (as in PEP 503) of all distributions on `path`, or else on `sys.path`, sorted.
 
     If a package does not come from an index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """

@@ -33,7 +33,7 @@ _QUIET = (
 """With these settings no hook runs, and Git writes all files of a tree."""
 _SAID_LINES = 3
 SUBMODULE = "160000"
-"""The mode of a submodule in a tree."""
+"""Git's mode of a submodule in a tree."""
 
 
 class GitError(Exception):
@@ -87,7 +87,7 @@ class Repository:
     def how_to_get_history(self, fetch: str = "") -> str | None:
         """Returns advice on how to get a shallow clone's missing history. None if the history is complete.
 
-        `fetch` is another command that helps, with a comma behind.
+        `fetch` is another command that helps, followed by a comma.
         """
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None

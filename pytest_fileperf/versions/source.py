@@ -122,7 +122,7 @@ def _grep(
 ) -> set[str]:
     """Returns the trees that JSON files in `commits` name. Without commits, searches the working tree.
 
-    Raises GitError, even if `ends_at` has passed.
+    Raises GitError, for instance if `ends_at`, a monotonic time, has passed.
     """
     left_s = ends_at - time.monotonic()
     if left_s <= 0:

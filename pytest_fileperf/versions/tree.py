@@ -71,9 +71,9 @@ class CodeTree:
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
         """Returns this code's `sys.path`, made from the test run's `entries`.
 
-        None in it stands for the interpreter's own entries. Another interpreter gets none of this one's own entries,
-        such as site-packages. Its own entries come first, to use a version that is installed there. If `there` is
-        given, they come last.
+        A None in the result stands for the own entries of the code's interpreter. If that is another interpreter, this
+        interpreter's entries, such as site-packages, are left out. The own entries come first, to use a version that is
+        installed there, or last if `there` is given.
         """
         if self.is_here:
             return tuple(entries)
@@ -158,7 +158,7 @@ HERE = CodeTree()
 
 
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
-    """Returns whether the path belongs to this Python, or is in its virtual environment and that is below `top`."""
+    """Returns whether the path belongs to this Python, or to its virtual environment if that is below `top`."""
     path = _absolute(path)
     if any(path.is_relative_to(directory) for directory in _directories(sys.prefix, site.getusersitepackages())):
         return True
