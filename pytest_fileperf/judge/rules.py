@@ -38,7 +38,7 @@ class Rules:
     """Probability that a worsening shows which reports call visible: the usual convention."""
 
     excluded_more: float = 0.02
-    """PASS of a rate excludes a loss that exceeds the tolerance by this log ratio: 5.1 % if the tolerance is 3 %."""
+    """PASS of a rate excludes a loss that exceeds the tolerance by this log ratio. With 3 % this is 5.1 %."""
     tail_tolerances: float = 2.0
     """PASS of a percentile excludes a loss of this many tolerances, plus `excluded_more`: 35 % with a tolerance of 15
     %. For a rate, this would be 8.2 % with 3 %. Then code that is 5 % slower would PASS in 10 to 15 % of simulated

@@ -21,7 +21,7 @@ from pytest_fileperf.wire.framing import BODYLESS_STATUSES
 from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Message, ended
 
 _BLOCK_BYTES = 64 * 1024
-"""The app gets larger blocks of a request body in pieces of this size, as a server reads them."""
+"""A larger block of a request body reaches the app in pieces of this size, as from a server."""
 _ERROR_BODY = b"Internal Server Error"
 _ERROR_HEADERS = (
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -31,7 +31,8 @@ _ERROR_HEADERS = (
 _LOGGED_KINDS = 20
 """At most this many kinds of exceptions are logged, each once."""
 _HTTP_SPEC = "2.4"
-"""In this version `send` raises OSError after a disconnect, so frameworks need no second task to listen for one."""
+"""Version of ASGI's HTTP part. In it, `send` raises OSError after a disconnect, so frameworks need no second task to
+listen for one."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +40,10 @@ _log = logging.getLogger(__name__)
 class StreamingASGITransport(httpx.AsyncBaseTransport):
     """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` to an app on the running event loop.
 
-    `state` is the lifespan's state: each request gets a copy, as ASGI says. An app that raises before it answered gives
-    the response 500, later httpx.RemoteProtocolError. Both log a traceback, as servers do. A request's read timeout
-    limits the app's silence while the client has nothing left to send. Connecting and writing cannot be late here.
-    Closing the transport ends the requests under way.
+    `state` is the lifespan's state: each request gets a copy, as ASGI says. If an app raises before it answered, the
+    client gets the response 500. If it raises later, the client gets httpx.RemoteProtocolError. Both log a traceback,
+    as servers do. A request's read timeout limits how long the app sends nothing, after the client has sent all it has.
+    Connecting and writing cannot be late here. Closing the transport ends the requests under way.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         self._logged: set[tuple[type[BaseException], str]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Starts the app on the request, and returns once the app has begun its response."""
+        """Calls the app with the request, and returns once the app has begun its response."""
         loop, family = asyncio.get_running_loop(), family_of(request)
         own = kind(family, _Exchange, "AsyncByteStream")
         exchange = own(loop, request, family, self._scope(request), self._logged)
@@ -77,7 +78,10 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
             raise
 
     async def aclose(self) -> None:
-        """Disconnects the requests under way, and waits until the app has ended them, or cancels them."""
+        """Disconnects the requests under way, and waits until the app has ended them.
+
+        Cancels the app's tasks if this takes long.
+        """
         for exchange in tuple(self._running.values()):
             exchange.disconnect()
         tasks = tuple(self._running)
@@ -173,7 +177,7 @@ class _Exchange(httpx.AsyncByteStream):
             _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
-        """Returns the next part of the request. After the last part it waits for the end of the response."""
+        """Returns the next piece of the request. After the last piece, it waits for the end of the response."""
         if not self._request_read and not self._complete and self._failure is None:
             return await self._next_part()
         if not self._complete and self._failure is None:
@@ -257,7 +261,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- for the client
 
     async def response(self) -> httpx.Response:
-        """Returns the response once the app has begun it. Raises the error that ends the exchange before."""
+        """Returns the response once the app has begun it. If an error ends the exchange before, raises this error."""
         while self._start is None:
             if self._failure is not None:
                 raise self._failure
@@ -308,7 +312,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._lose(httpx.ReadTimeout(f"the app sent nothing for {timeout_s} s"))
 
     def _lose(self, error: BaseException) -> None:
-        """Ends an exchange that is not complete. The client gets the error, and the app a disconnect."""
+        """Ends the exchange unless it is complete. The client gets the error, and the app a disconnect."""
         if self._complete or self._failure is not None:
             return
         self._failure = error_of(self._family, error)

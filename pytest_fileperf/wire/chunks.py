@@ -11,7 +11,7 @@ import httpx
 from pytest_fileperf.wire.framing import MAX_HEAD_BYTES, check_trailers
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
-"""The line before a chunk, without its LF. It allows the same as h11, which httpx uses."""
+"""The line before a chunk, without its LF. This allows the same as h11, which httpx uses."""
 
 
 class _Line(Enum):
@@ -36,9 +36,9 @@ class ChunkedReader:
         self.received += size_bytes
 
     def feed(self, data: memoryview, deliver: Callable[[memoryview], object] | None) -> int:
-        """Takes the next bytes. If the body ends in them, returns how many of them belong to it, else -1.
+        """Takes the next bytes. If the body ends in them, returns how many of them belong to the body, else -1.
 
-        `deliver` gets each piece of content. Raises httpx.RemoteProtocolError.
+        `deliver` gets each piece of content. Raises httpx.RemoteProtocolError if the bytes break the encoding.
         """
         position, end = 0, len(data)
         while position < end:

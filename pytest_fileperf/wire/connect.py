@@ -25,7 +25,10 @@ class Origin:
 
 
 def tls_context(reach: Reach) -> ssl.SSLContext:
-    """Returns a context that trusts the certificates of `reach`. Raises ssl.SSLError if their text has none."""
+    """Returns a context that trusts the certificates of `reach`.
+
+    Raises ssl.SSLError if `reach.trusted` contains none.
+    """
     if isinstance(reach.trusted, bool):
         context = httpx.create_ssl_context(verify=reach.trusted)
     else:
@@ -58,7 +61,10 @@ async def open_socket(
 
 
 def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -> socket.socket:
-    """Returns a connected, blocking socket. `address` is one of the host's, or `""` for any. Raises OSError."""
+    """Returns a connected, blocking socket. `address` is one of the host's addresses, or `""` for any.
+
+    Raises OSError.
+    """
     if reach.uds is None:
         sock = socket.create_connection((address or origin.host, origin.port), timeout_s)
     else:
@@ -82,7 +88,7 @@ async def require_allowed(origin: Origin, only_to: Network) -> None:
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
-    """Returns how the server broke the protocol on an idle connection, or None."""
+    """Returns how the server broke the protocol on a connection without a request. None if it did not."""
     if isinstance(sock, ssl.SSLSocket):
         return Breach.OUT_OF_STEP if sock.pending() else None
     try:
@@ -120,7 +126,7 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]
-    """Returns getaddrinfo's result. A numeric address needs no thread that calls it."""
+    """Returns the host's addresses in the form of getaddrinfo. Only a name needs the thread that calls getaddrinfo."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, origin.host)

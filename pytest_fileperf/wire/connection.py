@@ -25,7 +25,10 @@ from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
 
 class Connection:
-    """A connected socket. `start` sends a request. The event loop then calls its exchange about the answer."""
+    """A connected socket.
+
+    `start` sends a request, and the event loop then reports the answer to the request's exchange.
+    """
 
     __slots__ = (
         "_body",
@@ -86,22 +89,22 @@ class Connection:
         self.switched = False
         """Whether an answer has switched to another protocol. All further bytes are then a body."""
         self.started_ns = 0
-        """When the first byte of the current request was written, by `time.monotonic_ns` as all times here."""
+        """When the first byte of the current request was written. All times here are by `time.monotonic_ns`."""
         self.first_byte_ns = 0
         self.ended_ns = 0
         self.body_bytes = 0
         """How much content of the current answer has arrived, without framing."""
         self.breach: Breach | None = None
-        """How the server broke the protocol. The connection is then not used again."""
+        """How the server broke the protocol, or None. After a breach the connection is not used again."""
         self.unsent_bytes = 0
-        """Bytes of a request that the socket had not taken when the request was answered or failed."""
+        """How many bytes of a request the socket had not taken when the request was answered or failed."""
         scratch.sockets.add()
         loop.add_reader(self._fd, self._readable)
 
     # --- sending
 
     def start(self, request: WireRequest, exchange: Exchange) -> None:
-        """Sends a request. The connection must be free. Bytes that the socket does not take now follow later."""
+        """Sends a request. The connection must be free. Bytes that the socket does not take at once follow later."""
         self._begin(request.is_head, request.is_last, exchange)
         whole = request.whole
         if whole is not None:
@@ -118,7 +121,7 @@ class Connection:
         self._sender.send(request.segments)
 
     def start_streamed(self, request: httpx.Request, exchange: Exchange) -> None:
-        """Sends a request's head. Its body follows by `write`, and ends with `finish_stream`."""
+        """Sends a request's head. The caller sends the body by `write`, and ends it by `finish_stream`."""
         head = head_of(request)
         self._begin(request.method == "HEAD", asks_for_close(request), exchange)
         self._streaming = True
@@ -190,7 +193,7 @@ class Connection:
             self._loop.call_soon(self._readable_again)
 
     def _read_to_the_end(self) -> None:
-        """Reads all bytes before a reset, because uvloop calls a reader only once for both."""
+        """Reads all bytes that came before the server reset the connection. uvloop calls a reader once for both."""
         while self._exchange is not None and not self._paused:
             before_ns, self.ended_ns = self.ended_ns, 0
             self._readable()
@@ -199,14 +202,17 @@ class Connection:
                 self.fail(httpx.ReadError(os.strerror(self._error_code)))
 
     def _cannot_send(self, error: OSError, unsent_bytes: int) -> None:
-        """Notes that the server takes no more. As in httpx it still reads, because an answer may be there."""
+        """Notes that the server takes no more bytes.
+
+        As in httpx, the connection still reads, because an answer may be there.
+        """
         self._error_code = error.errno or errno.ECONNRESET
         self.unsent_bytes = unsent_bytes
         self._known = None
         self._loop.call_soon(self._read_to_the_end)
 
     def _readable_again(self) -> None:
-        """Reads bytes that TLS has already decrypted, for which the socket will not become readable."""
+        """Reads bytes that TLS has already decrypted. The socket does not become readable for these."""
         if not self.closed and not self._paused:
             self._readable()
 
@@ -330,14 +336,14 @@ class Connection:
             self._known.keep(raw, head, body_bytes)
 
     def fail(self, error: httpx.TransportError) -> None:
-        """Closes the connection, and gives the error to the exchange."""
+        """Closes the connection, and gives the error to the exchange, if a request is under way."""
         exchange, self._exchange = self._exchange, None
         self.close()
         if exchange is not None:
             exchange.on_failure(error)
 
     def close(self) -> None:
-        """Closes the socket without a call to the exchange. May be called again."""
+        """Closes the socket without a call to the exchange. A second call does nothing."""
         if self.closed:
             return
         self._sender.drop()
@@ -361,7 +367,7 @@ class Connection:
 
     @property
     def content_encoding(self) -> str:
-        """The answer's `content-encoding`, or an empty text for plain content and before the head."""
+        """The answer's `content-encoding`. Empty for plain content, and before the head."""
         return self._head.content_encoding if self._head is not None else ""
 
     @property

@@ -9,11 +9,15 @@ import sys
 from pytest_fileperf.errors import FilePerfError
 
 _FILES = 16
-"""uvloop opens seven, and needs nine. With fewer than four, libuv ends the process (SIGABRT)."""
+"""A process must be able to open this many more files. uvloop opens seven, and needs nine. With fewer than four, libuv
+ends the process (SIGABRT)."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Raises FilePerfError if the process may not open enough files."""
+    """Returns uvloop's event loop if it is installed, else asyncio's.
+
+    Raises FilePerfError if too few files may be opened.
+    """
     if sys.platform != "win32":
         try:
             import uvloop

@@ -28,16 +28,19 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "Timeout": attrgetter("connect", "read", "write", "pool"),
     "URL": str,
 }
-"""Converts a family's objects into plain values, which both families accept."""
+"""By class name: how an object of httpx or httpx2 becomes a plain value, which both packages accept."""
 
 
 def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:
-    """Returns a class that inherits from a class of this package and from the family's classes with these names."""
+    """Returns a class that inherits from `own`, and from the family's classes with these names.
+
+    A family is the package httpx or httpx2.
+    """
     return cast("type[_T]", _joined(family, cast(type, own), names))
 
 
 def as_own(family: ModuleType, value: object) -> Any:
-    """Converts a client's argument to this family, if it belongs to the other one."""
+    """Converts a client's argument to this family (httpx or httpx2), if it belongs to the other family."""
     theirs = sys.modules.get(_other(family))
     if theirs is None or theirs is family:  # httpx2 can stand in for httpx
         return value
@@ -50,7 +53,7 @@ def as_own(family: ModuleType, value: object) -> Any:
 
 
 def error_of(family: ModuleType, error: BaseException) -> BaseException:
-    """Converts a transport error of httpx to this family. Other errors are returned unchanged."""
+    """Converts a transport error of httpx to the family's class (httpx or httpx2). Returns other errors unchanged."""
     if not isinstance(error, httpx.TransportError) or isinstance(error, family.TransportError):
         return error
     own: BaseException = getattr(family, classes_of(error)[0])(str(error))
@@ -81,7 +84,7 @@ def _response(family: ModuleType, other: Any, request: object) -> Any:
 
 @cache
 def family_named(name: str) -> ModuleType:
-    """Raises LoadError if the package isn't installed."""
+    """Returns the package httpx or httpx2. Raises LoadError if it isn't installed."""
     if name not in FAMILIES:
         raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
     try:
@@ -95,7 +98,7 @@ def family_of(request: object) -> ModuleType:
 
 
 def classes_of(thing: object) -> list[str]:
-    """Returns the names of the classes of httpx or httpx2 that an object has, the closest first."""
+    """Returns the names of an object's classes that httpx or httpx2 defines. The object's own class comes first."""
     return [kind.__name__ for kind in type(thing).__mro__ if kind.__module__ in FAMILIES]
 
 
@@ -116,7 +119,7 @@ else:
 
 
 class FamilyClient(_Client):
-    """An `AsyncClient` of one family that also takes objects of the other."""
+    """An `AsyncClient` of httpx or httpx2 that also takes objects of the other package."""
 
     _BASE: ClassVar[str] = "AsyncClient"
     family: ModuleType
@@ -152,7 +155,7 @@ class SyncFamilyClient(FamilyClient):
 
 
 class _Relayed:
-    """A body of one family as a body of the other. `kind` adds the classes of a stream."""
+    """Makes a body of httpx usable in httpx2, or the other way round. `kind` adds the classes of a stream."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -166,7 +169,7 @@ class _Relayed:
 
 
 class _Content:
-    """The body of a response without its compression."""
+    """The body of a response, decompressed."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -179,7 +182,10 @@ class _Content:
 
 
 class _Adapted:
-    """An auth object of the other family. It gets requests and responses of its own. `kind` adds the class `Auth`."""
+    """Makes an auth object of httpx usable in httpx2, or the other way round. `kind` adds the class `Auth`.
+
+    The auth object gets requests and responses of its own package, `its`.
+    """
 
     def __init__(self, auth: Any, family: ModuleType, its: ModuleType) -> None:
         self._auth = auth

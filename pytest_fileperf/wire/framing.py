@@ -15,15 +15,16 @@ import httpx
 
 CHUNKED = -1
 UNTIL_CLOSE = -2
-"""Body lengths that stand for no number of bytes."""
+"""`CHUNKED` and `UNTIL_CLOSE` are values of `ResponseHead.body` for lengths that the head does not state."""
 
 MAX_HEAD_BYTES = 100 * 1024
-"""Longer heads and chunk lines are refused, as httpx does."""
+"""Longer heads and chunk lines are refused, as in httpx."""
 
 _CACHED_HEADS = 256
-"""Of about a KiB each. A `date` header makes a new one each second."""
+"""Most parsed heads to keep, of about a KiB each. A `date` header makes a new head each second."""
 _INFORMATIONAL_HEADS = 1000
-"""At most this many may come before the final head, so that a request cannot last for ever."""
+"""At most this many informational heads (1xx) may come before the final head, so that a request cannot last for
+ever."""
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
 _ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
 _KEPT_TRAILERS = 256
@@ -37,9 +38,9 @@ class ResponseHead:
     status: int
     reason: bytes
     version: bytes
-    """As the server sends it: `HTTP/1.1`, `HTTP/1.0`."""
+    """The version as the server sends it: `HTTP/1.1`, `HTTP/1.0`."""
     headers: tuple[tuple[bytes, bytes], ...]
-    """As received: in order, with upper and lower case."""
+    """The headers as received: in order, with upper and lower case."""
     body: int
     """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`. The answer to a HEAD request has no body."""
     keep_alive: bool
@@ -47,17 +48,17 @@ class ResponseHead:
 
     @property
     def informational(self) -> bool:
-        """Whether another head follows."""
+        """Whether this is an informational head (1xx), which another head follows."""
         return 100 <= self.status < 200 and self.status != SWITCHED
 
     @property
     def content_type(self) -> str:
-        """As `text/event-stream`, or an empty text."""
+        """The header `content-type`, such as `text/event-stream`. Empty without the header."""
         return b", ".join(_values(self.headers, b"content-type")).decode("latin-1")
 
     @property
     def content_encoding(self) -> str:
-        """As `gzip`, or an empty text for plain content."""
+        """The header `content-encoding`, such as `gzip`. Empty for plain content."""
         return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")
 
 
@@ -80,7 +81,7 @@ class HeadCache:
 
 @lru_cache(maxsize=_KEPT_TRAILERS)
 def check_trailers(raw: bytes) -> None:
-    """Raises httpx.RemoteProtocolError unless these lines may follow the last chunk. The last line is blank."""
+    """Raises httpx.RemoteProtocolError unless the lines in `raw` may follow the last chunk. The last line is blank."""
     _parse_head_as_httpx_does(b"HTTP/1.1 200 OK\r\n" + raw)
 
 
@@ -96,7 +97,10 @@ class HeadReader:
         self._informational = 0
 
     def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
-        """Returns the final head and the bytes behind it, or None until it is complete. Raises RemoteProtocolError."""
+        """Returns the final head and the bytes behind it, or None until it is complete. Raises RemoteProtocolError.
+
+        The new bytes are the first `received` of `buffer`.
+        """
         data, end, looked_at = buffer, received, 0
         if self.partial:
             # Only new bytes, with at most two earlier ones, can complete the blank line.
@@ -127,7 +131,7 @@ def _head_end(data: bytearray, start: int, end: int) -> int:
 
 
 def _checked_start(data: bytearray) -> bytearray:
-    """Returns `data`. Raises httpx.RemoteProtocolError if it cannot become a head."""
+    """Returns `data`, the start of a head. Raises httpx.RemoteProtocolError if no valid head can begin so."""
     if not data.startswith(b"HTTP/"[: len(data)]):
         raise httpx.RemoteProtocolError(f"this isn't an HTTP/1 response: {bytes(data[:40])!r}")
     if len(data) > MAX_HEAD_BYTES:

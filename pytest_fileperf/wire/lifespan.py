@@ -17,7 +17,7 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 ASGI_VERSION = "3.0"
 
 CLOSE_GRACE_S = 1.0
-"""An app's tasks may take this long after the last answer."""
+"""How long an app's tasks may go on after the last answer. After this time they are cancelled."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Lifespan:
 
 
 async def ended(*tasks: asyncio.Task[None]) -> None:
-    """Cancels the tasks and waits for their ends. It raises none of their exceptions."""
+    """Cancels the tasks and waits until they have ended. Their exceptions are not raised."""
     for task in tasks:
         task.cancel()
     if tasks:

@@ -20,6 +20,8 @@ IN_MEMORY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileSegment:
+    """A stretch of an open file, which is sent as a part of a request's body."""
+
     path: Path
     fd: int
     offset: int
@@ -45,10 +47,13 @@ class PayloadFiles:
         self._remove: Callable[[], object] = int
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
         self._starts: dict[Payload, bytes | FileSegment] = {}
-        """By payload, the start that all its unique variants have in common."""
+        """By payload: the bytes that all its unique variants begin with."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Raises LoadError if a file cannot be written, and PlanError if a user's file is gone."""
+        """Returns the payload's pieces, in order.
+
+        Raises LoadError if a file cannot be written, PlanError if a file is gone.
+        """
         if content.unique or content.tail:
             return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()
         known = self._segments.get(content)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pytest_fileperf.plan.work import EVENT, Each
 
 _NAME_BYTES = 8
-"""Enough of an incomplete line to see whether it contains data."""
+"""This many bytes of an incomplete line show whether it contains data."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -22,7 +22,7 @@ def piece_counter(each: Each) -> _Events | _Lines | _Sizes:
 
 
 class _Events:
-    """Counts events: an empty line completes one if one of its lines is `data`."""
+    """Counts server-sent events. An empty line completes an event if a line before it, of the same event, is `data`."""
 
     __slots__ = ("_after_cr", "_begun", "_has_data", "_line")
 
@@ -70,7 +70,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self._open = False
-        """Whether the incomplete line is not blank."""
+        """Whether the incomplete last line has more than white space."""
 
     def feed(self, data: bytes | memoryview) -> int:
         first, *others = bytes(data).split(b"\n")
@@ -87,7 +87,7 @@ class _Lines:
 
 
 class _Sizes:
-    """Counts pieces of one size. The last piece may have fewer bytes."""
+    """Counts pieces of equal size. The last piece may have fewer bytes."""
 
     __slots__ = ("_left", "_size")
 

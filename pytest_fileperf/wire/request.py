@@ -16,7 +16,7 @@ from pytest_fileperf.wire.family import FamilyClient, kind
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
-"""Up to this size head and body are joined, so that a small request is one `send`."""
+"""If a body has at most this size, head and body are joined, so that a small request is one `send`."""
 _ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
@@ -25,7 +25,10 @@ _LONGEST_FORM_BYTES = 16 << 20
 
 
 class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """A request body of known pieces. Any httpx transport can send it, but only `LoadTransport` by `sendfile`."""
+    """A request body of known pieces.
+
+    Any httpx transport can send it, but only `LoadTransport` uses `sendfile` for files.
+    """
 
     def __init__(self, segments: tuple[bytes | FileSegment, ...]) -> None:
         self.segments = segments
@@ -49,7 +52,10 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
 
 
 class WireRequest:
-    """A request as bytes, which can be sent any number of times. A request with fields is filled in each time."""
+    """A request as bytes, which can be sent any number of times.
+
+    If it has fields such as `{id}`, each time gets new values.
+    """
 
     __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
 
@@ -102,7 +108,10 @@ class BytesOfRequest:
 
 
 def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
-    """Returns None if the body has to be streamed. Raises httpx.LocalProtocolError, as for a wrong content-length."""
+    """Returns the request's head and body, or None if the body has to be streamed.
+
+    Raises httpx.LocalProtocolError if they are not valid HTTP, for example if the content-length is wrong.
+    """
     if "Transfer-Encoding" in request.headers:
         return None
     if isinstance(request.stream, SegmentStream):
@@ -124,14 +133,14 @@ def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfReque
 
 
 def _is_short_form(request: httpx.Request) -> bool:
-    """Returns whether it is a form whose files fit into memory. httpx makes a stream for every form with files."""
+    """Returns whether the request is a form whose files fit into memory. httpx streams every form with files."""
     length = request.headers.get("Content-Length", "")
     is_form = request.headers.get("Content-Type", "").startswith("multipart/form-data")
     return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
 
 
 def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[bytes | FileSegment, ...]:
-    """Returns a body's pieces, or no pieces for an asynchronous body."""
+    """Returns a body's pieces, or an empty tuple for an asynchronous body."""
     if isinstance(request.stream, SegmentStream):
         return request.stream.segments
     stream: object = request.stream
@@ -139,7 +148,10 @@ def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[byte
 
 
 def compile_request(request: httpx.Request, family: ModuleType = httpx) -> WireRequest | None:
-    """Returns None if the body has to be streamed. Raises the same errors as `bytes_of`."""
+    """Returns the request as bytes to send, or None if the body has to be streamed.
+
+    Raises the same errors as `bytes_of`.
+    """
     found = bytes_of(request, family)
     return None if found is None else ready(found)
 
@@ -206,7 +218,10 @@ def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
 
 
 def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Does the same for an item of `files=`: a payload, or a tuple of filename, payload and other values."""
+    """Replaces a payload in an item of `files=` as `_with_placeholders` does.
+
+    An item is a payload, or a tuple of filename, payload and other values.
+    """
     if isinstance(item, Payload):
         return (item.filename, _with_placeholders(item, placeholders), item.content_type)
     if isinstance(item, tuple) and len(item) >= 2 and isinstance(item[1], Payload):

@@ -14,18 +14,18 @@ import httpx
 from pytest_fileperf.wire.payload_files import FileSegment
 
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""Exceptions of a non-blocking socket that would have to wait."""
+"""Exceptions of a non-blocking socket, if the call would have to wait."""
 _COPY_BYTES = 256 * 1024
-"""So much of a file is sent at once without `sendfile` (TLS, Windows)."""
+"""Without `sendfile` (TLS, Windows), this much of a file is read and sent at once."""
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-"""With it the kernel puts a head and the file behind it into the same packets."""
+"""With this flag, the kernel puts a head and the file behind it into the same packets."""
 
 
 class Sender:
     """Sends pieces in order, as fast as the socket takes them.
 
-    `on_failure` is called if a file cannot be read. `on_refusal` is called if the socket takes no more, with the number
-    of unsent bytes.
+    `on_failure` is called if a file cannot be read. `on_refusal` is called if the socket takes no more bytes, with the
+    error and the number of unsent bytes.
     """
 
     __slots__ = (
@@ -80,9 +80,9 @@ class Sender:
         self._wait_for_socket()
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Waits until the socket has taken all, or takes no more.
+        """Waits until the socket has taken all pieces, or takes no more bytes.
 
-        Raises httpx.WriteTimeout if it takes nothing for this time.
+        Raises httpx.WriteTimeout if the socket takes nothing for `timeout_s`.
         """
         while self._pieces:
             steps = self._steps
@@ -97,7 +97,10 @@ class Sender:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets unsent pieces and the callbacks. No garbage collector runs during a load to break their cycle."""
+        """Forgets unsent pieces and the callbacks.
+
+        These form a reference cycle, and no garbage collector runs during a load.
+        """
         self._pieces.clear()
         self._on_failure = lambda _: None
         self._on_refusal = lambda _, __: None

@@ -25,12 +25,15 @@ from pytest_fileperf.wire.values import written
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
 _LENGTH = re.compile(rb"(?<=\r\ncontent-length: )[0-9]+", re.IGNORECASE)
 _EMBEDDED_BYTES = 1024
-"""Shorter pieces become one piece with the head. Longer ones may be shared by many recipes."""
+"""Shorter pieces become one with the piece before, once for all requests. Longer pieces stay alone, because many
+recipes may share them."""
 _JOINED_BYTES = 64 * 1024
-"""Shorter pieces are joined with the head for each request, because a copy costs less than another `send`."""
+"""Shorter pieces are joined with their neighbours for each request, because a copy costs less than another `send`."""
 
 
 class _Filled(Enum):
+    """A piece of a request whose bytes are made for each request, but not from a row of the feed."""
+
     UNIQUE = auto()
     """A text that no other request has."""
     LENGTH = auto()
@@ -38,7 +41,7 @@ class _Filled(Enum):
 
 
 _Values: TypeAlias = list[bytes]
-"""A field's value for each row, as bytes for one kind of place (`Place`)."""
+"""The values of a field such as `{id}`: bytes for each row of the feed, as one kind of place (`Place`) needs them."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Pieces that are joined anew for each request."""
@@ -48,7 +51,7 @@ Fill: TypeAlias = Callable[[WireRequest, int], None]
 
 
 def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
-    """Fills in any kind of request. `fixed_bytes` is the body's length without values."""
+    """Returns a function that fills in any kind of request. `fixed_bytes` is the body's length without values."""
     is_head, is_last = request.is_head, request.is_last
     only = runs[0] if len(runs) == 1 and isinstance(runs[0], tuple) else None
 
@@ -67,7 +70,7 @@ def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_val
 
 
 def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, after: bytes) -> Fill:
-    """Fills in requests that differ only in one value of the head, as most do."""
+    """Returns a function that fills in requests which differ only in one value of the head, as most do."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, place: int) -> None:
@@ -78,7 +81,7 @@ def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, aft
 
 
 def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
-    """Fills in requests without fields, as a part of a load may have."""
+    """Returns a function that fills in requests without fields, as a part of a load may have."""
     made = WireRequest()
     _filling(request, runs, fixed_bytes=request.body_bytes, body_values=())(made, 0)
     is_head, is_last, body_bytes = made.is_head, made.is_last, made.body_bytes
@@ -92,7 +95,7 @@ def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
 
 
 def _with_unique_end(request: BytesOfRequest, before: memoryview, after: bytes) -> Fill:
-    """Fills in requests that differ only in a unique text near the end, as unique payloads have it."""
+    """Returns a function that fills in requests which differ only in a unique text near the end: unique payloads."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, _: int) -> None:
@@ -118,11 +121,14 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
 
 
 def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
-    """Returns a function for each recipe. Raises PlanError for an unusable value, and any error from `build`."""
+    """Returns a function for each recipe, a request with fields. It fills in the values of a row.
+
+    Raises PlanError for an unusable value, and any error from `build`.
+    """
 
     @cache
     def values(place: Place | None, name: str) -> _Values:
-        """Returns a field's values for a kind of place, or the URLs for None. All recipes share them."""
+        """Returns a field's values for a kind of place, or the URLs if `place` is None. All recipes share them."""
         column = requests.urls if place is None else requests.columns[name]
         return written(column, place, f"feed: {name!r} of row" if name else "the URL of request")
 
@@ -170,7 +176,7 @@ def _folded(
     fixed_bytes: int,
     body_values: tuple[_Values, ...],
 ) -> Fill:
-    """Joins pieces into as few runs as possible, and chooses the fastest function for them."""
+    """Joins pieces into as few runs as possible, and returns the fastest function that fills them in."""
     runs: list[list[_Piece] | memoryview | FileSegment] = [[]]
     for piece in (*head, *body):
         last = runs[-1]
@@ -195,7 +201,7 @@ def _folded(
 
 
 def _with_length(part: _Piece) -> Iterator[_Piece]:
-    """Yields the pieces of a part of a head. The value of a content-length becomes a piece of its own."""
+    """Yields a piece of a head, cut so that the value of a content-length is a piece of its own."""
     found = _LENGTH.search(part) if isinstance(part, bytes) else None
     if found is None or not isinstance(part, bytes):
         yield part
@@ -214,7 +220,7 @@ class _Tokens:
         self._seen: set[int] = set()
 
     def of(self, piece: _Values | _Filled, name: str, *, quoted: bool = False) -> str:
-        """Returns a token for the piece. If `quoted`, the piece also replaces the quotation marks around it."""
+        """Returns a token for the piece. If `quoted`, the piece also replaces the quotation marks around the token."""
         self._pieces.append((piece, quoted))
         self._names.append(name)
         return f"{self._mark}{len(self._pieces) - 1:016}"

@@ -30,7 +30,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _QUEUED_BYTES = 1 << 20
 """The connection stops reading if this much of a body is unread."""
 _KEPT_IDLE_NS = 5_000_000_000
-"""A connection that was idle for this long is not used again, as in httpx."""
+"""A connection without a request for this long is not used again, as in httpx."""
 _TIMER_SLACK_S = 0.005
 """Event loops round timers, so a timer may fire this early."""
 _NO_HTTP2 = "Does the server support HTTP/2? uvicorn does not, Granian does: see http2 in the reference"
@@ -42,11 +42,11 @@ class LoadTransport(httpx.AsyncBaseTransport):
     Responses and errors belong to the client's package: httpx's names below also stand for httpx2's.
 
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
-    `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides its
-    own concurrency. `only_to` are IP addresses. It connects to them and to this machine, and refuses every other host
-    (httpx.ConnectError). So no redirect leads a load away. None, the default, refuses none. `scratch` is shared with
-    other transports of the same event loop: thousands need not have buffers each. Needs an asyncio event loop with
-    `add_reader`: uvloop, or asyncio's selector loop.
+    With `max_connections`, further requests wait (httpx.PoolTimeout). With None, the default, no request waits: a load
+    decides its own concurrency. `only_to` are IP addresses. The transport connects to these and to this machine, and
+    refuses every other host (httpx.ConnectError). So no redirect leads a load away. With None, the default, it refuses
+    no host. Transports of one event loop may share a `scratch`, so that thousands need not have buffers each. Needs an
+    asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._places: asyncio.Semaphore | None = None
         self._under_way = 0
-        """How many requests have a place in `_places`."""
+        """How many requests have taken a place in `_places`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scratch = scratch or Scratch()
         self._free: dict[Origin, deque[Connection]] = {}
@@ -75,9 +75,10 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self.breaches: Counter[Breach] = Counter()
         """How often servers broke the protocol in each way."""
         self.under_way: Callable[[], Callable[[int], None]] | None = None
-        """Called when a request starts. Calls the returned function when its answer has ended, or will not come."""
+        """If given, it is called when a request starts, and returns a function. This function is called with the time
+        in nanoseconds when the answer has ended, or failed."""
         self.unsent_bytes = 0
-        """How many bytes of requests were unsent when their answers came."""
+        """How many bytes of requests were still unsent when their answers came."""
 
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
         """Sends the request, and returns once the response's head has arrived."""
@@ -124,14 +125,14 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return cast(httpx.Response, made)
 
     async def aclose(self) -> None:
-        """Closes all connections; requests under way fail with httpx.ReadError."""
+        """Closes all connections. Requests under way fail with httpx.ReadError."""
         for connection in tuple(self._open):
             connection.fail(httpx.ReadError("the client was closed"))
         self._open.clear()
         self._free.clear()
 
     def release(self, origin: Origin, connection: Connection) -> None:
-        """Takes back a connection whose answer has ended."""
+        """Takes back a connection whose answer has ended or failed."""
         self._note(connection)
         if not connection.closed and not connection.busy:
             self._free.setdefault(origin, deque()).append(connection)
@@ -147,7 +148,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             connection.breach = None
 
     def release_place(self) -> None:
-        """Lets the next waiting request start."""
+        """Lets the next request start that waits because of `max_connections`."""
         if self._places is not None:
             self._under_way -= 1
             self._places.release()
@@ -194,7 +195,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             raise
 
     def _free_connection(self, origin: Origin) -> Connection | None:
-        """Returns the free connection that was used last, if any is still good."""
+        """Returns the free connection that was used last and is still good. None if there is no good one."""
         free = self._free.get(origin)
         while free:
             connection = free.pop()
@@ -265,7 +266,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
-    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS it begins at once, without negotiation."""
+    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS it begins with HTTP/2 at once."""
 
     def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
         self._family, self._only_to = family, only_to
@@ -295,7 +296,10 @@ class Http2Transport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request under way. The connection calls it about the answer, and it is the response's stream."""
+    """One request under way.
+
+    The connection reports the answer to it, and it is the response's stream for the client.
+    """
 
     def __init__(
         self,
@@ -351,7 +355,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- calls from the client
 
     async def head(self) -> ResponseHead:
-        """Raises the error that prevents a response head."""
+        """Returns the response's head once it has arrived. If an error prevents it, raises this error."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
@@ -421,7 +425,10 @@ class _Exchange(httpx.AsyncByteStream):
             self._transport.release(self._origin, connection)
 
     async def _wait(self) -> None:
-        """Waits until the connection reports something. Raises httpx.ReadTimeout after too long a silence."""
+        """Waits until the connection reports something.
+
+        Raises httpx.ReadTimeout if the server sends nothing for too long.
+        """
         loop = asyncio.get_running_loop()
         news = self._news = loop.create_future()
         self._silent_since_ns = monotonic_ns()
@@ -435,7 +442,7 @@ class _Exchange(httpx.AsyncByteStream):
                 self._timer.cancel()
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
-        """Fails the exchange if nothing has arrived for too long, not even a part of a head."""
+        """Fails the exchange if no byte has arrived for `timeout_s`, not even from a head. Else checks again later."""
         if self._connection is None:
             return
         silent_s = (monotonic_ns() - max(self._silent_since_ns, self._connection.ended_ns)) / 1e9

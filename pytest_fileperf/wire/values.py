@@ -16,13 +16,16 @@ _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A
 """URLs that httpx does not change."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
 _NO_TEXT = (list, tuple, set, frozenset, Mapping, type(None))
-"""Types of values without a text of their own: `str` would give Python's notation."""
+"""Types whose values have no text of their own: `str` would give Python's notation."""
 _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 34: "%22", 92: "\\\\"}
-"""How httpx, like browsers, replaces characters that a file name in a form cannot contain."""
+"""How httpx, like browsers, writes characters that a file name in a form cannot contain."""
 
 
 def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
-    """Returns the values as bytes for a kind of place; None is for URLs. Raises PlanError with `what` and the row."""
+    """Returns the values as bytes for a kind of place, or for URLs if `place` is None.
+
+    Raises PlanError for a value that cannot be sent. Its message begins with `what` and the row's number.
+    """
     found: list[bytes] = []
     if place is not Place.JSON_VALUE:
         _require_texts(column, what)
