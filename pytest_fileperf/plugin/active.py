@@ -206,7 +206,7 @@ class Active:
             tell_properties(item, of_test)  # again, because only now their baselines are settled
 
     def _base(self, source: Source) -> CodeTree | None:
-        """Returns the other version's code (None without one), with files until the session ends. Raises PlanError."""
+        """Returns the other version's code, or None. Its files stay until the session ends. Raises PlanError."""
         if self._against is None:
             return None
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes

@@ -44,7 +44,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
 
 
 def no_command(line: str) -> str:
-    """Returns a line that GitHub takes for no command: `::error` at its beginning, `##[error]` anywhere are changed."""
+    """Returns the line. Changes `::error` at its begin and `##[error]` anywhere: GitHub takes these for commands."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")

@@ -193,7 +193,7 @@ def limit_waited_for(limit: Limit) -> str:
 
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
-    """Returns how long code blocked the event loop, and which code. `holder` is its stack, if known."""
+    """Returns how long code blocked the event loop, and which code. `holder` is that code's stack, if known."""
     why = "code that waits" if stalls.waits else "code that computes"
     head = f"Requests waited for the event loop, blocked for {time_text(stalls.typical_s)} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""

@@ -119,7 +119,7 @@ def untold_code(verdict: Verdict) -> tuple[Note, ...]:
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
-"""The outcome of gates with one reason, a text of their metrics and the reason, and these metrics."""
+"""For gates that share a reason: their outcome, a text with their metrics and the reason, and these metrics."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
@@ -218,7 +218,7 @@ def telling(result: Result) -> list[str]:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load, and the properties that are alike in all start-ups. They are often a session's own."""
+    """Returns server, load and the properties alike in all start-ups. They are often the same for a session."""
     verdict = result.verdict
     # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
@@ -402,7 +402,7 @@ OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 
 
 def rank_notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns notes on how little the order says, and on limits except `said`, unless `in_table` shows limits."""
+    """Returns notes: why the order may say little, and how tests were limited, unless `said` or `in_table` tells."""
     if group.metric == "p50":
         return ["ranked by p50, because all reached the rate that was asked for"]
     found = []

@@ -33,8 +33,8 @@ from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     """Measures the code here, without another version.
 
-    With `to_store` the load repeats until its figures are certain, because later runs will compare with them. Then
-    loads on a busy machine count only if there are no others.
+    With `to_store` the load repeats until its figures are certain, because later runs will compare with them. In that
+    case, loads on a busy machine count only if there are no others.
     """
     return _Alone(plan, rig).measured(to_store=to_store)
 
@@ -100,7 +100,7 @@ class _Alone:
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
-        """Loads until the figures are certain or the time is over. Returns runs from a busy machine only if all are."""
+        """Repeats loads until their figures are certain or the time is over. Omits runs on a busy machine if it can."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
         limit_s = min(60.0, 12 * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
@@ -154,7 +154,7 @@ class _Alone:
         return search
 
     def _numbers(self) -> list[int]:
-        """Returns the numbers of the start-ups in random order, but first the start-up that already serves."""
+        """Returns the start-ups' numbers in random order. If a start-up already serves, its number comes first."""
         plan, rig = self._plan, self._rig
         serving = rig.servers.serving(plan.settings.server, plan.app)
         return sorted(rig.chance.sample(range(plan.boots), plan.boots), key=lambda number: number != serving)

@@ -87,7 +87,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns the capacity by all loads. None if no rate meets the limits, or if no load shows anything."""
+        """Returns the capacity that all loads show. None if no rate meets the limits, or if loads show nothing."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -161,7 +161,7 @@ class RateSearch:
         return [min(answered, key=lambda pair: pair[0].rate)[1]]
 
     def _knee(self, rate: float) -> Limit:
-        """Returns what limited loads at `rate` or more that broke a limit: the slowest with a clear cause."""
+        """Returns the bottleneck: the clear cause in the slowest load, at `rate` or more, that broke a limit."""
         paired = zip(self._tried, self._runs, strict=True)
         above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]

@@ -83,7 +83,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
     """Returns the time that requests lost from `base` to `now`, and how much of it other programs may explain.
 
-    The latter is a log ratio of latencies. Returns (None, 0.0) if the time is unknown.
+    The second value is a log ratio of latencies. Returns (None, 0.0) if the time is unknown.
     """
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
@@ -120,7 +120,7 @@ def _waited_for(
 ) -> tuple[str, Stalls | None, Limit | None]:
     """Returns a text about what requests waited for, the event loop's stalls, and the server's limit.
 
-    If the further loads fail, the text is empty and the others are None. Stalls are None if they explain too little.
+    If the loads for this fail, the text is empty, and both other values are None. Stalls that explain little are None.
     """
     seen: list[tuple[Run, Recording]] = []
     try:
@@ -240,7 +240,7 @@ a short load with a profiler."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
-    """Returns each version's profile, or why there is none. Each is loaded twice: two versions in the order A B B A."""
+    """Returns each version's profile, or why there is none. Loads each version twice, in the order A B B A."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     try:
         for index in (*range(len(sides)), *reversed(range(len(sides)))):

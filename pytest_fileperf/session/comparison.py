@@ -246,9 +246,9 @@ def measure_in_turn(
 ) -> Measured | Reason:
     """Loads both versions alternately and judges the changes. Returns a reason if they cannot be compared.
 
-    If a stored baseline's code (`is_stored`) does not start, that is such a reason. With `base_alone` the old version
-    is even loaded alone, because a server that is loaded alternately is slower. Raises PlanError if the server, or a
-    tracer, prevents a comparison.
+    If a stored baseline's code (`is_stored`) does not start, that is such a reason, no error. With `base_alone` the old
+    version is even loaded alone, because a server that is loaded alternately is slower. Raises PlanError if the server,
+    or a tracer, prevents a comparison.
     """
     refuse_base(plan, base)
     comparison = None if rig.time is None else rig.time.kept(plan.test.nodeid)

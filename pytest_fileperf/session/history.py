@@ -45,7 +45,7 @@ _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns each test's changes for a history, by node id: of comparisons that loaded two known codes alternately."""
+    """Returns tests' changes by node id, for a history. Only two known versions, loaded alternately, have some."""
     found = {}
     for result in results:
         ratios = {
@@ -61,7 +61,7 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a digest of request, load, server and setup. It is slow to guess. Runs compare only if it is the same."""
+    """Returns a slow digest (hard to guess) of request, load, server and setup. Runs compare only if it is equal."""
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}

@@ -76,7 +76,7 @@ class Loader:
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
         self._at_work: WeakKeyDictionary[RunningServer, tuple[str, float]] = WeakKeyDictionary()
-        """Servers still at work after their last load: that load's name, and how many cores too many were in use."""
+        """Servers still at work after their last load: that load's name, and the cores in use beyond idle use."""
 
     def close(self) -> None:
         with ExitStack() as closing:

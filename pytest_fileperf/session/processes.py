@@ -63,7 +63,7 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of the server's processes ended; 0 if the load began after all of these."""
+        """How many of the server's processes ended; 0 if only children ended that had begun during the load."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
@@ -111,7 +111,8 @@ class TreeWatch:
 
     Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
     cores of the test run. A child is found a moment after it begins. If children end too soon for that, all servers get
-    all cores, so that their children begin there. Even a server without such children does, because they are compared.
+    all cores, so that their children begin there. Even a server without such children gets them, because all are
+    compared.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:

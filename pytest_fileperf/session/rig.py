@@ -63,7 +63,8 @@ class Rig:
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
         """Returns a function that shows a load's progress. Times count from now, for a whole measurement of `total_s`.
 
-        The function takes the start-up's number, from 1 on, the number of requests before that load, and its progress.
+        The function takes the start-up's number, from 1 on, the number of requests before that load, and the load's
+        progress.
         """
         begun_s = self.clock()
 
@@ -105,7 +106,7 @@ class Measured:
     ) -> Measured:
         """Returns a copy whose results are judged by `judge`, with `why_not` and `notes`.
 
-        Judges the parts first, because the whole load gets the error that they leave of the session's budget.
+        Judges the parts first, because the whole load gets the error rate that parts leave of the session's budget.
         """
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)

@@ -31,7 +31,7 @@ class Selection:
         self._change = source.change_since(since.commit)
         begun = self._change.begun
         self.title = since.title if begun == since.commit else f"{begun[:7]}, which {since.title} also contains"
-        """The commit to which the tests that are left out were compared, in words."""
+        """In words, the commit since which no change can affect the tests that are left out."""
 
     def why(self, nodeid: str) -> str:
         """Returns why the test must be measured. Empty if no change since the commit can affect it."""
@@ -77,5 +77,5 @@ class Selection:
 
 
 def _from_index(packages: Mapping[str, str]) -> dict[str, str]:
-    """Leaves out packages from local directories, whose files are compared instead."""
+    """Returns `packages` except local directories, whose files are compared instead."""
     return {name: version for name, version in packages.items() if not version.endswith("(local)")}

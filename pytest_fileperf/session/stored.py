@@ -250,7 +250,7 @@ class Baselines:
     # --- ways to measure
 
     def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
-        """Measures the code here, which is the baseline's. Compares stored figures: only the environment can differ."""
+        """Measures the code here, which equals the baseline's. Its stored figures show if the environment differs."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._by_figures(plan, found, doubt, measured)
@@ -369,7 +369,7 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares the recording `unchanged` (the baseline's code, now) with stored figures. Empty if it is None."""
+        """Compares `unchanged`, a recording of the baseline's code now, with stored figures. None gives nothing."""
         if unchanged is None:
             return ()
         return judge_world(
@@ -387,7 +387,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether results become the baseline. A mere PASS does not, because small losses would add up."""
+        """Returns whether results become the baseline. Unless `all` do, a PASS does not: small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":

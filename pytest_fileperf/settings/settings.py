@@ -162,7 +162,7 @@ def resolve(
     ini: Mapping[str, object] = _NOTHING,
     default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
-    """Returns the settings. A key has its value in the first that gives it: call (`verb`), marker, command line, ini.
+    """Returns the settings. Of call (`verb`), marker, command line and ini file, the first that gives a key counts.
 
     None stands for the default. If one of them gives the server, later ones cannot give its `workers`. Raises PlanError
     with every problem, even in values that are not used.
