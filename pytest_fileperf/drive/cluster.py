@@ -202,7 +202,7 @@ class Cluster:
             raise self._failure from error
 
     async def _found(self, client: Client) -> Mapping[str, Mapping[str, str]]:
-        """Returns `_fit` in the order of `_in_turn`. Raises GeneratorError if it is empty, or if a worker is unfit."""
+        """Returns `_fit` in the order of `_in_turn`. Raises GeneratorError if `_fit` is empty, or a worker is unfit."""
         there, now_s = list(await client.nthreads()), monotonic()
         self._silent_since_s = {
             worker: since_s

@@ -172,7 +172,7 @@ class Generator:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        # As this process's, with this package importable, and untraced as servers are.
+        # This process's environment, with this package importable, and untraced as servers are.
         root, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
         python_path = (path + os.pathsep if path else "") + root
         env = {**untraced(os.environ, coverage=self._coverage), "PYTHONPATH": python_path}

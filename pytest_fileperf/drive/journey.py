@@ -222,7 +222,7 @@ class Step:
         elif error is None:
             answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
             first_ns = answers.first_counted_ns(ended_ns, uncounted_ns) + uncounted_ns
-            # As if it had begun later, so that its end stays right.
+            # As if the step had begun later, so that its end stays right.
             started_ns = self._started_ns + uncounted_ns
             tally.success(started_ns, first_ns, ended_ns, answers.status or 0, *answers.bytes_both_ways())
         else:
@@ -441,7 +441,7 @@ class ClientSlot:
         self.tally.uncounted(uncounted_ns)
         first_ns = answers.first_counted_ns(ended_ns, uncounted_ns, self._uncounted_before_ns)
         if due_ns is None:
-            # As if it had begun later, so that its end stays right.
+            # As if the call had begun later, so that its end stays right.
             started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
         else:
             ended_ns -= uncounted_ns  # the time it was due stays right

@@ -35,7 +35,7 @@ class _Work:
 
 
 def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -> dict[Stack, float]:
-    """Returns CPU seconds per request by stack. A stack begins at the project's outermost function, if it has any.
+    """Returns CPU seconds per request by stack. A stack begins at the project's outermost function, if it has one.
 
     Adds to `around` the packages that call the project's code. With `torn`, every stack may mix several moments. A torn
     stack is cut down to the project's innermost function, or to nothing if it has none.

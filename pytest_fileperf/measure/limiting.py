@@ -20,7 +20,7 @@ from pytest_fileperf.units import format_duration, format_rate
 WANTED_CORE = 0.95
 """A process is saturated if it runs or waits for a core during this share of the time. It hardly ever sleeps."""
 NEARLY_BUSY_CORE = 0.85
-"""Share of the time on a core that saturates a process whose event loop was never idle."""
+"""A process whose event loop was never idle is saturated if it wants a core for this share of time."""
 ROOM_ON_CORE = 0.75
 """A process that wants a core for a smaller share of the time could serve more requests. From here to `BUSY_CORE`
 nobody can tell."""
@@ -42,8 +42,8 @@ FEW = 0.25
 IN_USE = 0.80
 """If the server sets a closed loop's pace, at least this share of connections has a request in flight."""
 SAME_LATENCY = 0.80
-"""Requests sent one by one have a median latency. If it is less than this share of the median under load, requests wait
-for each other under load."""
+"""From requests sent one by one, a median with waits for cores is predicted. If this prediction is less than this share
+of the median under load, requests wait for each other."""
 LIKE_LATENCY = 0.60
 """As `SAME_LATENCY`, for the mean. It is smaller, because a few requests and stalls of the machine change a mean."""
 CLEARLY_MORE = 1.2

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 #
 # A run with time for many requests on each connection counts answers ÷ time. In a shorter run answers come in bunches,
 # or began in a queue that still had to grow. Then chance decides how many of them end in time. So a short run's rate is
-# the mean number of requests under way ÷ their mean time. Only requests that began while it was measured count. They
-# are followed to their end, so slow ones count.
+# the mean number of requests under way ÷ their mean time. Only requests that began while the run was measured count.
+# These requests are followed to their end, so slow ones count.
 
 _MANY = 50
 """A run with time for so many requests on each connection, one after the other, is not short. One bunch of answers then

@@ -343,7 +343,7 @@ class Boot:
     children_share: float = 0.0
     """Share of the server's CPU time in child processes that work for its workers."""
     generator_cores: frozenset[int] = frozenset()
-    """Cores that the generators may run on; also empty if the test process makes the load."""
+    """Cores that the generators may run on; empty if unknown, or if the test process makes the load."""
     generators: tuple[GeneratorProcess, ...] = ()
     """The generators of the load; empty if there was only one."""
     samples: Sequence[Sample] = ()

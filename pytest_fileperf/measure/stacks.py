@@ -214,7 +214,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns the look with the other threads' stacks from `held`, a look by Python's lock, if these fit."""
+    """Returns the look with the other threads' stacks from `held` (owners of Python's lock) if these fit."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [

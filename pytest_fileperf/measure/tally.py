@@ -268,7 +268,7 @@ class Tally:
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
-        """Returns whether a request is measured: an open loop's isn't if it was due in the warm-up."""
+        """Returns whether a request is measured. An open loop's request is not if it was due in the warm-up."""
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
@@ -282,7 +282,7 @@ class Tally:
         self._clock.uncounted_ns += uncounted_ns
 
     def sent(self, request: httpx.Request) -> None:
-        """Keeps the request's method and path. A limited number shows the endpoints; more would cost 1 µs each."""
+        """Keeps the request's method and path, but only for the first `MOST_PATHS` requests: each one costs 1 µs."""
         if self._clock.paths_left > 0:
             self._clock.paths_left -= 1
             self._clock.paths.add((request.method, request.url.path))
