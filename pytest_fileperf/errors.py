@@ -218,7 +218,7 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns an indented block for a message's end. Its start says that the disk is full if a line says so."""
+    """Returns an indented block for a message's end. If a line says that the disk is full, a note stands first."""
     if not lines:
         return ""
     full = "\nIts log says that a disk is full. Free some space there" * any(map(_FULL.search, lines))

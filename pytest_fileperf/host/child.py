@@ -142,7 +142,7 @@ class Child:
     def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:
         """Asks the process to end unless `ask` is False, waits, then kills its tree. Returns whether it ended in time.
 
-        It waits for at most `patience_s` since the first request.
+        The wait ends at most `patience_s` after the first request.
         """
         if self._process is None or self.ended() is not None:
             return True

@@ -83,7 +83,7 @@ if sys.platform == "linux":
     _MOST_BYTES = 1 << 16
 
     def cpu_time_ns(pid: int) -> int | None:
-        """Returns the process's CPU time. None if it has ended, or belongs to another user."""
+        """Returns the process's CPU time. None if the process has ended, or belongs to another user."""
         try:
             return time.clock_gettime_ns((~pid << 3) | 2)  # the clock's number from clock_getcpuclockid(3)
         except OSError:
@@ -96,7 +96,7 @@ if sys.platform == "linux":
         return None  # a zombie has no memory left
 
     def process_use(pid: int) -> ProcessUse | None:
-        """Returns a process's figures, without threads' activity. None if it has ended, or belongs to another user."""
+        """Returns a process's figures, without threads' activity. None for ended and other users' processes."""
         cpu_ns, memory = cpu_time_ns(pid), read_start(f"/proc/{pid}/statm").split()
         try:
             # Two links and one for each thread. pathlib would cost more than the call.

@@ -31,8 +31,8 @@ def put_text(path: Path, text: str) -> None:
 def put_bytes(path: Path, data: bytes) -> None:
     """Writes to a temporary file beside `path`, then renames it. Makes missing directories.
 
-    If `path` is a link, its target is replaced. It writes directly to a device, a pipe, and the file that is this
-    process's own output. If this raises OSError, an older file is unchanged.
+    If `path` is a link, its target is replaced. A device, a pipe, and the file that is this process's own output are
+    written directly. If this raises OSError, an older file is unchanged.
     """
     there = None
     with suppress(FileNotFoundError):

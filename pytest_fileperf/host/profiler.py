@@ -33,7 +33,7 @@ from pytest_fileperf.host.cpu import TreeCpu, cpu_time_ns
 from pytest_fileperf.host.sample import read_start
 
 RATE_HZ = 200
-"""Samples a second. They take a fifth of the load generator's core. A worker that is busy for 2 s gives 400."""
+"""Samples a second. Sampling takes a fifth of the load generator's core. A worker that is busy for 2 s gives 400."""
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused. Each thread takes 0.3 ms to stop, and then has to begin its wait again."""
 MOST_LOOKED_AT = 4
@@ -41,7 +41,7 @@ MOST_LOOKED_AT = 4
 LEAST_CHILD_NS = 50_000_000
 """A child with less CPU time has only started, such as the resource tracker of `multiprocessing`."""
 START_S = 15.0
-"""How long py-spy may take to begin. It first reads the interpreter's symbols, mostly for half a second."""
+"""How long py-spy may take to begin. First it reads the interpreter's symbols, mostly for half a second."""
 TAIL_S = 2.0
 """py-spy's own time limit is this much longer than the requested time. So it never ends by itself under load."""
 END_S = 10.0
@@ -54,7 +54,7 @@ _ERROR = "Error: "
 
 
 def find_py_spy() -> str | None:
-    """Returns py-spy's path: beside the Python that runs the tests, else on PATH. None if it isn't installed."""
+    """Returns py-spy's path: beside the Python that runs the tests, else on PATH. None if py-spy isn't installed."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return shutil.which("py-spy", path=os.pathsep.join(places))
 
@@ -232,7 +232,7 @@ class _Spy:
             self._child.ask_to_end(signal.SIGINT)
 
     def collected(self, deadline_s: float) -> str | None:
-        """Waits for the end of py-spy, and returns its samples. None if it could not sample."""
+        """Waits for the end of py-spy, and returns its samples. None if py-spy could not sample."""
         if self.problem:
             return None
         self._child.ended(wait_s=max(0.0, deadline_s - time.monotonic()))
@@ -261,7 +261,7 @@ class _Spy:
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:
-    """Returns a process's CPU time: its main thread's, and all threads'. None if it has ended, or without /proc."""
+    """Returns the CPU time of a process's main thread, and of all threads. None if it has ended, or without /proc."""
     of_main, all_ns = read_start(f"/proc/{pid}/task/{pid}/schedstat").split(), cpu_time_ns(pid)
     return (int(of_main[0]), all_ns) if of_main and all_ns is not None else None
 

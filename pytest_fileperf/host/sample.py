@@ -93,7 +93,7 @@ class Sample:
     generators: tuple[ProcessUse, ...] = ()
     """Empty if the test process makes the load."""
     queues: SocketQueues | None = None
-    """None if they were not read, as with very many connections."""
+    """None if the queues were not read, as with very many connections."""
     io_stalled_ns: int | None = None
     """For how long any process of the machine has waited for storage (Linux's pressure stall information)."""
     cores: tuple[CoreTime, ...] = ()

@@ -80,7 +80,7 @@ _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
 class _Marked:
-    """A marked directory, whose mark this process has locked."""
+    """A marked directory. While this process locks the mark, a file in it, other runs leave the directory alone."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         """Makes the directory. Raises OSError."""
@@ -132,7 +132,7 @@ def make(use: str) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory from `make`, and the marked directory if this was its last one. Can be repeated."""
+    """Removes a directory from `make`. After the last one, removes the marked directory above. Can be repeated."""
     remove_directory(directory)
     with _guard:
         for key, top in list(_tops.items()):

@@ -116,7 +116,7 @@ def allow_profilers() -> None:
 
 
 def _remove(directory: str) -> None:
-    """Removes a marked directory. The mark goes last, as no later run removes an unmarked directory with files."""
+    """Removes a directory, its `MARK` last: no later run would remove a directory that has files but no mark."""
     import pathlib
     import shutil
 

@@ -61,7 +61,7 @@ class ThreadWatch:
         return tuple(self._place(thread, file) for thread, file in self._files.items()), states
 
     def rest(self) -> bool:
-        """Notes the places at which threads wait for work. Returns False if some still run."""
+        """Notes each thread's place, at which it now waits for work. Returns False if some thread still runs."""
         places, _ = self.observe()
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places

@@ -22,7 +22,7 @@ MOST_SAMPLES = 2_000
 class Footprint:
     """Reads processes' open files, threads and memory in its `with` block, twenty times a second.
 
-    It reads less than a `Watch`, and so costs a thousandth of a core.
+    A `Footprint` reads less than a `Watch`, and so costs a thousandth of a core.
     """
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
@@ -165,7 +165,7 @@ class Watch:
         return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
 
     def _conclude(self) -> None:
-        """Makes the samples, once it is known where threads wait for work."""
+        """Makes `samples`. Call it when each `ThreadWatch` knows the places at which its threads wait for work."""
         self.samples = tuple(
             sample(server=tuple(self._threads[use.pid].judged(use, seen) for use, seen in server))
             for sample, server in self._moments

@@ -39,7 +39,7 @@ class Databases:
     """Whether pytest-django is loaded, which keeps tests from databases that aren't for tests."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
-        """Returns why a server with the databases `theirs` must get no load. None if it may get load.
+        """Returns why a server with the databases `theirs` must get no load. None if the server may get load.
 
         `chosen` are the values of the user's environment variables for the server, which may name a database.
         """
@@ -65,7 +65,10 @@ class Databases:
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """In the block, calls `check` when Django has connected to a database. The caller gets `check`'s error."""
+        """In the block, calls `check` whenever Django has connected to a database.
+
+        An error from `check` is raised to the code that connects.
+        """
 
         def checked(**_: object) -> None:
             check()
@@ -80,7 +83,7 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns this process's databases. They are empty if Django isn't imported and configured.
+    """Returns this process's databases. The result is empty if Django isn't imported and configured.
 
     With `by_settings`, imports Django if DJANGO_SETTINGS_MODULE is set.
     """

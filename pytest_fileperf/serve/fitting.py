@@ -67,7 +67,10 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
-    """Sets the test's changes on the app of a serving process. Call `fit` before its lifespan, and `started` after."""
+    """Sets the test's changes on the app of a serving process. Call `fit` before its lifespan, and `started` after.
+
+    A part is a place and a name in the app, such as `state.db` (see `likeness`).
+    """
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class Fitting:
     awaited: Mapping[Part, str] = field(default_factory=dict)
     """Parts that cannot be set, with the reason. The app's lifespan may set them, as in the test's process."""
     watched: list[_Noting] = field(default_factory=list)
-    """Replacements of mappings in apps' `state`. They note the items that the lifespan sets."""
+    """Replacements of mappings in apps' `state`. The replacements note the items that the lifespan sets."""
 
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
         """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.

@@ -251,7 +251,7 @@ class Preloaded:
     """The report from a process that has imported the app, so that forks of it can serve."""
 
     why_fresh: str
-    """Why the process cannot be forked. Empty if it can be forked."""
+    """Why the process cannot be forked. Empty if the process can be forked."""
     stamps: Mapping[str, tuple[int, ...]]
     """The result of `stamps_of` for the files that the import has read."""
 
@@ -276,7 +276,7 @@ class Ready:
     """Other files that were read while the app was imported and started."""
     changed: tuple[tuple[str, str], ...]
     own: tuple[tuple[str, str], ...]
-    """This, `changed`, `tracer` and `stabilised` are as in `RunningServer`."""
+    """As in `RunningServer`, like `changed`, `tracer` and `stabilised`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

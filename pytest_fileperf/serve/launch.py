@@ -175,9 +175,9 @@ class ServerPool:
     ) -> RunningServer:
         """Returns the server from start-up `number`, if that runs. Otherwise ends the current server and starts it.
 
-        `is_timed` measures the start. A server's first start may compile code or read from disk, so an unmeasured start
-        comes before. `counts_queries` counts the queries of requests; None accepts a server that does or doesn't.
-        Raises AppLoadError, PlanError or ServerStartError.
+        Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. A
+        server's first start may compile code, so an unmeasured start comes before. `counts_queries` counts the queries
+        of requests; None accepts a server that does or doesn't. Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
@@ -275,9 +275,9 @@ def _started(launch: Launch) -> RunningServer:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Returns a value that is equal for a server's start-ups. It includes the app if the server needs an app.
+    """Returns a value that is equal for a server's start-ups. The value includes the app that a server needs.
 
-    For a Command, it includes the test's app object, which the command's app must equal.
+    For a Command, the value includes the test's app object, which the command's app must equal.
     """
     if isinstance(spec, Command):
         return (spec, None if app is None or app.made is None else app.key, databases_here())

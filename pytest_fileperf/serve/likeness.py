@@ -76,7 +76,7 @@ def is_secret(name: str) -> bool:
 
 
 class _TooMuchError(BaseException):
-    """A description has too many values. It isn't an Exception, because values' own errors are handled."""
+    """A description has too many values. This isn't an Exception, because Exceptions from the values are handled."""
 
 
 class _Describer:
@@ -272,7 +272,7 @@ def is_of_framework(node: object) -> bool:
 
 
 def takes(function: object, count: int) -> bool | None:
-    """Whether a callable accepts `count` positional arguments. None if it has no readable signature."""
+    """Whether a callable accepts `count` positional arguments. None if the callable has no readable signature."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # a TypeError says that it is not callable
     except (TypeError, ValueError):

@@ -74,7 +74,7 @@ class _Preload:
     ended: dict[int, int] = field(default_factory=dict)
     """Exit codes of forks, by process id."""
     living: set[int] = field(default_factory=set)
-    """Forks that have not ended, by process id."""
+    """Process ids of the forks that have not ended."""
     has_served: bool = False
     """Whether a fork has answered. For a process in `Preloads._spares`: whether it serves."""
 
@@ -274,7 +274,7 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns a text that is equal for start-ups that can share an import. It contains no run directory's path."""
+    """Returns a text that is equal for start-ups that can share an import. It therefore has no run directory's path."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
     told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}

@@ -143,7 +143,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self._key: str | None = None
         self._can_be_held = can_be_held
         self._held_s: float | None = None
-        """When `hold` started the process, by the monotonic clock; None without that."""
+        """When `hold` started the process, by the monotonic clock. None if `hold` did not start it."""
         self._started_ns = 0
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None

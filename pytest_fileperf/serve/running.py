@@ -54,7 +54,7 @@ class RunningServer(ABC):
     workers: int | None = None
     loop: str | None = None
     http: str | None = None
-    """Its HTTP parser. Like `workers` and `loop` it is None if nobody knows."""
+    """The server's HTTP parser. `workers`, `loop` and this are None if nobody knows them."""
     access_log: bool = False
     """Whether uvicorn logs each request. False for servers that do not report it."""
     title: str
@@ -64,25 +64,25 @@ class RunningServer(ABC):
     tracer: str = ""
     """The tracer in the server, such as `coverage`. Empty for none, and for servers that do not report it."""
     loaded: LoadedFiles = LoadedFiles()
-    """The files that it had loaded when it was ready."""
+    """The files that the server had loaded when it was ready."""
     supervisor: int | None = None
-    """The id of our own process above the server, else None. It gets the CPU time of processes that end below."""
+    """The id of our own process above the server, else None. It inherits the CPU time of processes that end below."""
     changed: tuple[tuple[str, str], ...] = ()
-    """The test's changes to the app that the server imported: name and content of each changed part."""
+    """The test's changes to the app that the server imported: each changed part, such as `routes`, and its content."""
     is_forked: bool = False
-    """Whether it is a fork of a process that had imported the app."""
+    """Whether the server is a fork of a process that had imported the app."""
     startup_ns: int | None = None
     """The time from the start of its process until it answered. None if nobody asked to measure that."""
     counts_queries: bool = False
-    """Whether the queries of its requests are counted."""
+    """Whether the server counts the database queries of its requests."""
     why_fresh: str = ""
     """Why each start-up imports the app anew. Empty if start-ups share an import, or if nobody has tried that."""
     family: str = "httpx"
     """The default package of its clients, `httpx` or `httpx2`."""
     reach: Reach = Reach()
-    """How clients reach it, besides its URL."""
+    """How clients reach the server, besides its URL."""
     own: tuple[tuple[str, str], ...] = ()
-    """Differences from the test's app that stay as the server imported them: each part's name, and why."""
+    """Parts of the app, such as `routes`, that differ from the test's app but stay as imported, and the reasons."""
 
     @property
     @abstractmethod
@@ -91,21 +91,21 @@ class RunningServer(ABC):
 
     @property
     def uds(self) -> str | None:
-        """The path of its Unix socket; None if it listens on a port."""
+        """The path of the server's Unix socket. None if the server listens on a port."""
         return self.reach.uds
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """How connections to it differ from plain TCP: `TLS`, `Unix socket`, both or neither."""
+        """How connections to the server differ from plain TCP: `TLS`, `Unix socket`, both or neither."""
         return (*(("TLS",) if self.is_tls else ()), *(("Unix socket",) if self.uds else ()))
 
     @property
     def is_tls(self) -> bool:
-        """Whether it speaks TLS: then its `url` begins with `https`."""
+        """Whether the server speaks TLS. Its `url` then begins with `https`."""
         return self.url.startswith("https://")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Returns a TLS context for clients of your own. It trusts only this server's certificate.
+        """Returns a TLS context for clients of your own. The context trusts only this server's certificate.
 
         For a `Url`, its setting `verify` says which certificates the context trusts.
         """
@@ -120,7 +120,7 @@ class RunningServer(ABC):
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The topmost processes: they and all their descendants are the server."""
+        """Ids of the topmost processes. The server consists of these processes and all their descendants."""
         return self.pids if self.supervisor is None else (self.supervisor,)
 
     @property
@@ -130,7 +130,7 @@ class RunningServer(ABC):
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines of its output. Empty for a server whose output we do not get."""
+        """The last lines of the server's output. Empty if fileperf does not get this output."""
         return ()
 
     def queries_since(self, at_ns: int) -> Queries | None:

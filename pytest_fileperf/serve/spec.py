@@ -99,7 +99,7 @@ class AsgiSpec:
     address and port. `{worker}` becomes the number of the worker process within its start-up, from 0.
     """
     uds: bool = False
-    """Listen on a Unix socket instead of a port. Each start-up has its own, in a temporary directory."""
+    """Listen on a Unix socket instead of a port. Each start-up has its own socket, in a temporary directory."""
     tls: bool = False
     """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
@@ -159,7 +159,7 @@ class Command:
     """
 
     command: Sequence[str] = field(repr=False)
-    """The program and its arguments, kept as a tuple. One text is split as a shell does; no shell runs it."""
+    """The program and its arguments, kept as a tuple. A single text is split as a shell does, but no shell runs it."""
     _: KW_ONLY
     env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the program and its build. `{worker}` in a value is 0."""

@@ -64,7 +64,7 @@ def stabilised_now() -> tuple[str, ...]:
 
 
 def stabilised_in(pid: int) -> tuple[str, ...]:
-    """Returns the `STABILISERS` that are in effect in a process. Empty on systems that do not report them."""
+    """Returns which of the `STABILISERS` are fixed in a process. Empty on systems that do not report this."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace").split("\0")
         program = Path(f"/proc/{pid}/exe").readlink().name

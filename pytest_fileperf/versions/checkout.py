@@ -34,8 +34,8 @@ _PATIENCE_S = 30.0
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
     """Returns the code that `text` names: `python:INTERPRETER`, a URL, a directory relative to `cwd`, or a commit.
 
-    A commit is in the repository of `rootdir`. Raises PlanError for code that doesn't exist. Its messages name
-    `--fileperf-{option}`.
+    A commit is in the repository of `rootdir`. Raises PlanError, which names `--fileperf-{option}`, for
+    code that doesn't exist.
     """
     text = text.strip()
     try:

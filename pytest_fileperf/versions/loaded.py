@@ -84,7 +84,7 @@ def changed_beside(stored: Digests, top: Path) -> str:
 
 
 def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
-    """Returns the loaded files that are in `paths`, the files of a Git tree. They are relative to `top`, and sorted.
+    """Returns the loaded files that are in `paths`, a Git tree's files. The results are relative to `top`, and sorted.
 
     For files in a repository within the tree, such as a submodule, returns only that repository's path.
     """
@@ -176,7 +176,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes | None:
-    """Reads a file, even in an archive of modules. None if it cannot be read."""
+    """Returns a file's content, even from an archive of modules. None if the file cannot be read."""
     with suppress(OSError):
         return path.read_bytes()
     if (archive := _archive_of(path)) is not None:

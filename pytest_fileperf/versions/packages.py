@@ -192,7 +192,7 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
 
 
 TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""Functions by tool, tried in this order. They return commands that make an environment; none without the tool."""
+"""Functions by tool, in the order of use. Each returns commands that make an environment, or [] without the tool."""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:

@@ -30,10 +30,10 @@ _SOURCES = frozenset((
     ".js", ".kt", ".lua", ".mjs", ".php", ".proto", ".pxd", ".py", ".pyi", ".pyx", ".rb", ".rs", ".sh", ".so", ".sql",
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
-"""Suffixes of untracked files that are code. Others may be logs, data or secrets."""
+"""Suffixes of untracked files that are code. Other files may be logs, data or secrets."""
 _ADVICE = "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
-"""Settings for objects that are thrown away soon. They also keep Git from warnings about line ends."""
+"""Settings for objects that are thrown away soon. These settings also keep Git from warnings about line ends."""
 _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. Longer mostly means data that nobody ignores."""
 _MOST_BYTES = 256 << 20

@@ -145,7 +145,7 @@ _NOBODY = {
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
-"""Author and date of each commit that keeps code. They are fixed, so that the same code is the same commit."""
+"""Author and date of each commit that keeps code: fixed, so that the same code is the same commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +276,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns `here`. Its tree then also includes loaded files that are new and not sources, except secrets."""
+        """Returns `here`, with a tree that also includes loaded new files that aren't sources, except secrets."""
         here = self.here
         found = loaded.among(map(self.path, self._new))
         read = [name for name in self._new if self.path(name) in found and not _SECRET.search(name)]
@@ -443,7 +443,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree equals the current code. It may also contain new files that are not sources."""
+        """Returns whether a tree equals the current code. The tree may contain new files that aren't sources."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):

@@ -15,7 +15,7 @@ from pathlib import Path
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
-"""The start of the names of setuptools' modules for editable installs. Each has a `MAPPING` from names to paths."""
+"""Begins the names of setuptools' modules for editable installs. Each has a `MAPPING` from names to paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the paths that `path` moves to the tree `there`, moved.
+        """Returns the results of `path` for those `paths` that also exist in the tree `there`.
 
         For another interpreter, which lacks the editable installs, also returns the other paths, unchanged.
         """
