@@ -99,7 +99,7 @@ class Entry:
 
     @property
     def captured_at(self) -> datetime:
-        """The time in `captured`; the beginning of time if the text cannot be read."""
+        """The time in `captured`. If the text isn't a time, the earliest possible time."""
         try:
             at = datetime.fromisoformat(self.captured)
         except ValueError:
@@ -277,7 +277,7 @@ class LongFile(Mapping[str, object]):
         return b"".join((data[: after + 1], new, _BETWEEN, data[after + 1 :]))
 
     def _keys(self) -> Iterator[tuple[str, int]]:
-        """Yields each key, with the position of the newline before its entry."""
+        """Yields each entry's key, with the position of the newline before the entry."""
         at = self._begins
         while (at := self._data.find(_ENTRY, at)) >= 0:
             line = self._data[at + 1 : self._data.index(b"\n", at + 1)]
@@ -518,7 +518,7 @@ class _Stored:
     environment: Environment
     tests: Mapping[str, object]
     salt: str
-    """Empty in files of earlier schemas."""
+    """The salt for the digests in the file. Empty in files of earlier schemas."""
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
@@ -545,7 +545,7 @@ def _file_name(module: str) -> str:
 
 
 def _read(path: Path) -> _Stored | None:
-    """Returns None if there is no file."""
+    """Returns the file's content. None if there is no file."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read, because it is a pipe. Remove it")
@@ -680,7 +680,10 @@ def _difference(key: str, before: Mapping[str, object], after: Mapping[str, obje
 
 
 def _name_of(key: str) -> str:
-    """Returns `header 'X-Token'` for `work.arguments.headers.X-Token`; other keys stay as they are."""
+    """Returns words for the place of a value: `header 'X-Token'` for `work.arguments.headers.X-Token`.
+
+    A place outside of a request's arguments stays as it is.
+    """
     place = _PLACE.fullmatch(key)
     if place is None or (kind := place["argument"] or place["query"]) not in _WORDS:
         return "the server's command" if key == "server.command" else key
@@ -704,7 +707,7 @@ def _name_of(key: str) -> str:
 
 
 class Why(StrEnum):
-    """Why a baseline is stale, in the words of reports."""
+    """Why a baseline is stale, which means that no test makes it any more. Reports use these words."""
 
     NO_MODULE = "no such file"
     NO_TEST = "no such test"

@@ -124,8 +124,10 @@ _Array: TypeAlias = NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
+    """How likely each capacity of a server is."""
+
     logs: _Array
-    """Logarithms of capacities, ascending; shape (capacities,)."""
+    """Logarithms of the possible capacities, ascending."""
     shares: _Array
     """The probability of each capacity in `logs`, in the same order; sum 1."""
 

@@ -49,7 +49,7 @@ class Breach(StrEnum):
 
 
 class Exchange(Protocol):
-    """What a connection calls about the answer to one request."""
+    """A request under way, in the view of its connection, which reports the answer by these calls."""
 
     def on_head(self, head: ResponseHead) -> bool:
         """Gets the answer's head. Returns whether the owner wants the body."""

@@ -23,8 +23,7 @@ MAX_HEAD_BYTES = 100 * 1024
 _CACHED_HEADS = 256
 """Most parsed heads to keep, of about a KiB each. A `date` header makes a new head each second."""
 _INFORMATIONAL_HEADS = 1000
-"""At most this many informational heads (1xx) may come before the final head, so that a request cannot last for
-ever."""
+"""At most this many informational heads (1xx) may come before the final head. So no request lasts for ever."""
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
 _ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
 _KEPT_TRAILERS = 256

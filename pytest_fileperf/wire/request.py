@@ -16,7 +16,7 @@ from pytest_fileperf.wire.family import FamilyClient, kind
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
-"""If a body has at most this size, head and body are joined, so that a small request is one `send`."""
+"""Up to this size of a body, head and body are joined, so that a small request is one `send`."""
 _ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")

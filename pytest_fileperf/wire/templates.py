@@ -41,7 +41,7 @@ class _Filled(Enum):
 
 
 _Values: TypeAlias = list[bytes]
-"""The values of a field such as `{id}`: bytes for each row of the feed, as one kind of place (`Place`) needs them."""
+"""A field's values, as one kind of place (`Place`) needs them: bytes for each row of the feed. `{id}` is a field."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Pieces that are joined anew for each request."""
