@@ -281,7 +281,7 @@ class RemoteHandle:
         return self._ending[1]
 
     def shorten_log(self) -> None:
-        """Does nothing, because the worker does it."""
+        """Does nothing: `RemoteGenerator` shortens the log on the worker."""
 
     # --- on the client's event loop
 

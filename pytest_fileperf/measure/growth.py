@@ -27,7 +27,7 @@ _LASTING_SHARE = 0.4
 _LEAST_OF_MEMORY = 0.05
 """A heap may grow by this share just because it fragments."""
 _LASTING_STARTS = 0.8
-"""Share of the start-ups that must show lasting growth before it is reported."""
+"""Lasting growth is reported if at least this share of the start-ups shows it."""
 _AT_LIMIT = 0.97
 """A process with this share of its allowed open files is at the limit: it may have just closed some."""
 
@@ -48,7 +48,7 @@ class Growth:
 
 
 _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes"}
-"""For each figure of `Growth`, the field of `ProcessUse` that it is measured by."""
+"""For each figure of `Growth`, the field of `ProcessUse` that each process has for it."""
 
 
 def growth_of(

@@ -257,7 +257,8 @@ def _concurrency(usage: Usage) -> Limit | None:
 
 
 _IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
-"""Rules for an app in the load generator's process: this process's threads say nothing about either."""
+"""Rules for an app in the load generator's process. Threads of this process say nothing about app or generator
+alone."""
 _RULES = (
     _rate,
     _busy_core,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _LINE = re.compile(r"^import time:\s+(\d+) \|\s+\d+ \| ( *)(\S+)$", re.MULTILINE)
 _OURS = "pytest_fileperf"
 _WORTH_NAMING = 0.05
-"""Share of the growth from which an import is named."""
+"""An import is named if it has at least this share of the growth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
