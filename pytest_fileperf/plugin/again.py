@@ -71,7 +71,7 @@ class Again:
     def pytest_exception_interact(self, report: object) -> None:
         """Sends a failed test's reports before its fixtures end. With -x, all fixtures end with this test."""
         item = self._running
-        # A subtest is reported already.
+        # pytest has already reported a subtest.
         if item is None or type(report) is not pytest.TestReport or report.when == "teardown":
             return
         reports = [report] if report.when == "setup" or self._setup is None else [self._setup, report]

@@ -87,7 +87,7 @@ class Outcomes:
             measuring, unawaited = item.stash.get(EXPECTED, None), []
             if measuring is not None:
                 del item.stash[EXPECTED]
-                # Each is closed, because Python would warn about it.
+                # Each coroutine is closed, because Python would warn about it.
                 unawaited = [call for call, coroutine, _ in measuring.async_verbs if _is_unawaited(coroutine)]
         if measuring is not None and (problem := _unmeasured(measuring, unawaited)):
             pytest.fail(problem, pytrace=False)

@@ -48,7 +48,7 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:
-    # Like `escapeProperty` in the same file.
+    # Like `escapeProperty` in the file of `escapeData`.
     given = ",".join(
         f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items()
     )

@@ -77,7 +77,7 @@ def is_notable(limit: Limit) -> bool:
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """Whether a whole load has the server's own figures, but something other than the server's CPU limited it."""
+    """Whether the load's limit `is_notable`. False for parts, and for figures that are not the server's own."""
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)

@@ -479,7 +479,7 @@ def world_text(verdict: Verdict) -> str:
     if outcome is None:
         return ""
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
-    # Without the new figure, which the test's row has.
+    # The new figure is left out, because the test's row has it.
     figures = (f"{item.metric} {change_text(item)} (stored {both_sides(item)[0] or '?'})" for item in verdict.world)
     return plain(
         f"the baseline's own code now has {', '.join(figures)}{_meaning(lead)}{_changes_text(changes_of(lead))}"

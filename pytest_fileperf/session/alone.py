@@ -194,7 +194,7 @@ def identity_of(plan: Plan, recording: Recording, server: object) -> dict[str, o
         "load": load_identity(plan.load) | ({"capacity": plan.search_limits} if plan.searches else {}),
         "engine": recording.engine,
         "pinned": recording.pinned,
-        # Only if they apply: older baselines have no such keys.
+        # Keys that are left out if they do not apply, because older baselines lack them.
         **({"tracer": recording.tracer} if recording.tracer else {}),
         **({"load from": "cluster"} if any(own.worker for boot in recording.boots for own in boot.generators) else {}),
         **setup_identity(plan.settings),

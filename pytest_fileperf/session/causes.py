@@ -104,7 +104,7 @@ def explain_loss(
     said, stalls, limit = _waited_for(plan, sides, cores, loss) if waiting else ("", None, None)
     computes = stalls is None or not stalls.waits
     if computes and limit is not None and limit.kind is LimitKind.SERVER_CPU:
-        # It always works, or waits for its core. So requests wait for nothing else, whatever the model says.
+        # The server always works, or waits for its core. So requests wait for nothing else, whatever the model says.
         return _explain_growth(plan, sides, cores, changed)
     lines = [waiting, said, others_text(loss)]
     details: dict[str, object] = {"loss": loss_json(loss, stalls, limit)}

@@ -39,8 +39,7 @@ _VOID = frozenset((
 ))  # fmt: skip
 """No history gets comparisons with such a reason: something other than the code may have changed the figures."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
-"""Keys of `Result.identity` that may differ between comparable runs. The same is true for `stabilised` in its
-server."""
+"""Keys of `Result.identity` that may differ between comparable runs. So may the key `stabilised` of its server."""
 _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 

@@ -65,7 +65,7 @@ class Loader:
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
     ) -> None:
-        """`family` is the client family for journeys that name none. With a `cluster`, its workers make the load."""
+        """`family` is the client library for journeys that name none. With a `cluster`, its workers make the load."""
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
         self._network = network
@@ -127,7 +127,7 @@ class Loader:
             looks.enter_context(trees)
             if watch is not None:
                 looks.enter_context(watch)
-            # Generators elsewhere cannot read it.
+            # Generators elsewhere cannot read the servers' CPU time.
             cpus = [
                 None if self._cluster is None else looks.enter_context(CpuSeries(server.roots)) for server in servers
             ]
@@ -320,7 +320,7 @@ def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[s
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
     faults = _growth(samples, lambda sample: sum(use.page_faults or 0 for use in sample.server))
-    # A page fault costs some 3 µs. They are frequent if one comes in 40 µs (uploads of 256 KiB: one in 10 µs).
+    # A page fault costs some 3 µs. Faults are frequent if one comes in 40 µs (uploads of 256 KiB: 10 µs).
     return tuple(name for name in stabilised if name != "addresses" or faults * 40_000 <= cpu_ns)
 
 

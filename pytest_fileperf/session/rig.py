@@ -89,8 +89,7 @@ class Rig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     results: tuple[Result, ...]
-    """The result of the whole load, then of each measured part and step. Their verdicts have no limits before
-    `Session`'s."""
+    """The result of the whole load, then of each measured part and step. The verdicts still lack the limits."""
     log: tuple[str, ...] = ()
     """A server's last log lines, which say why a status was 500 or more; else empty."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
@@ -126,7 +125,7 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the whole load's result, then each part's and step's. Their limit is the whole load's."""
+    """Returns the whole load's result, then each part's and step's. Parts and steps have the whole load's limit."""
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own, test = recording_of(runs, *subject), whole.test.of(subject)

@@ -50,7 +50,7 @@ from pytest_fileperf.versions.tree import CodeTree
 #
 #     1 generator | saturated? free cores? | 2 generators | saturated? free cores? | 4 generators | …
 #
-# Each step is a short load of the code here on the serving start-up. It then is the measurement's first.
+# Each step is a short load of the code here on the serving start-up. That is the measurement's first start-up.
 
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
@@ -225,7 +225,7 @@ class Session:
         keeps = is_compared and self._base is None and not self._options.smoke
         # Read before time is spent on measuring, so that a damaged file is reported at once.
         found = self._baselines.find(test) if keeps else None
-        # In half of the time if the stored figures are to be measured again after the comparison.
+        # The comparison has half of the time if the stored figures are to be measured again after it.
         plan = self._planned(work, settings, test, in_half=found is not None and self._options.update == "all")
         self._rig.loads.paths.clear()  # a failed measurement may have left some
         if is_compared and self._base is not None:

@@ -290,7 +290,7 @@ class Baselines:
             measured = measure_in_turn(plan, base, self._budget, self._rig, is_stored=True, base_alone=base_alone)
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
-            # Its traceback and the server's log are nowhere else.
+            # The error's traceback and the server's log are shown nowhere else.
             notes = (str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
             return self._by_figures(plan, found, _figures_only(why), notes=notes)
         why = sentence(measured) if isinstance(measured, Reason) else self._other_files(measured, found, base)

@@ -376,7 +376,7 @@ def _read(name: str, source: object) -> Payload | bytes:
 def _path_of(source: object) -> Path | None:
     """Returns the path of a plain file, after flushing it; None if the path no longer leads to this file."""
     file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
-    # Others, such as a GzipFile, also have a descriptor and a name, but give other bytes.
+    # Other files, such as a GzipFile, also have a descriptor and a name, but give other bytes.
     if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
         return None
     if not isinstance(file.name, str | os.PathLike):  # an unnamed file's name is its descriptor's number

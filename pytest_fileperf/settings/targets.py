@@ -131,7 +131,7 @@ def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
 
 
 def _of_httpx(request: httpx.Request, where: str) -> _One:
-    # httpx makes these again, from the host and the body.
+    # httpx makes these headers again, from the host and the body.
     made = ("host", "content-length", "transfer-encoding")
     headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in made]
     arguments: dict[str, object] = {"headers": headers} if headers else {}

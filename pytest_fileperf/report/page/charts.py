@@ -72,7 +72,7 @@ def _capacity(result: Result) -> Chart | None:
     limits = {
         name: limit for name, limit in found.limits.items() if METRICS[name.partition("_")[2]].unit is Unit.SECONDS
     }
-    # It ends a little beyond the highest rate.
+    # The axis ends a little beyond the highest rate.
     x = axis([1.05 * max(load.rate for load in (*loads, *old))], Unit.PER_SECOND, ends=True)
     y = axis(
         [*(load.p50 for load in loads), *(load.p99 for load in (*loads, *old)), *limits.values()],

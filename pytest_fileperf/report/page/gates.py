@@ -77,7 +77,7 @@ def _picture(comparison: MetricComparison) -> Markup:
     ends = [x for x in (comparison.low, comparison.change, comparison.high) if x is not None and math.isfinite(x)]
     if len(ends) < 3:
         return Markup()
-    # It shows two tolerances to either side, or as much as the interval needs.
+    # The picture shows two tolerances to either side, or as much as the interval needs.
     reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
     low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
     more_is_worse = METRICS[comparison.metric].worse_sign > 0
