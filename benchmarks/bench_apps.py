@@ -63,16 +63,17 @@ class Gate:
 
     def __init__(self, *, slower: float, delayed: int, delay_s: float, stall_every_s: float) -> None:
         self.slower, self.delayed, self.delay_s, self.stall_every_s = slower, delayed, delay_s, stall_every_s
-        self._mark_s = time.process_time()
+        self._mark_s = self._stalls_at_s = 0.0
         self._owed_s = 0.0
         self._requests = 0
-        self._stalls_at_s = time.monotonic() + stall_every_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await gated(scope, receive, send)
             return
         now_s = time.process_time()
+        if not self._requests:  # not at import: the clock of a fork begins anew
+            self._mark_s, self._stalls_at_s = now_s, time.monotonic() + self.stall_every_s
         self._owed_s += self.slower * (now_s - self._mark_s)
         if self._owed_s > 0:
             slow_function(now_s + self._owed_s)

@@ -336,32 +336,48 @@ def loader(far: DaskCluster) -> Iterator[Loader]:
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What loads found on one cluster, of which a worker is near: at last one worker is killed, and the cable cut."""
-    logs = tmp_path_factory.mktemp("cluster")
+def far(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What loads found on one cluster. Other test processes of this run wait for it: it is made once."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return made_far(tmp_path_factory.mktemp("cluster"))
+    import fcntl  # not on Windows
+
+    kept = tmp_path_factory.getbasetemp().parent / f"far-{run}.json"
+    with kept.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not kept.stat().st_size:
+            file.write(json.dumps(made_far(tmp_path_factory.mktemp("cluster"))))
+            file.flush()
+    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def made_far(logs: Path) -> dict[str, Any]:
+    """Makes loads on a cluster, of which a worker is near: at last one worker is killed, and the cable cut."""
     with ExitStack() as stack:
         try:
             joined = stack.enter_context(machines(delay_ms=20, jitter_ms=5))
         except NotAllowedError as error:
             pytest.skip(f"needs two network namespaces, which cannot be made here: {error}")
         cluster = stack.enter_context(dask_cluster(joined, logs, workers=3, near=1, ahead_s=3, environment=ENVIRONMENT))
-        with loader(cluster) as own:
-            found: dict[str, Any] = {"own server": own.load(host="127.0.0.1", allow="")}
-            found |= refused(cluster, own, logs)
-            found["all"] = own.load(generators=3, seconds=0.6)
-            cluster.workers[0].send_signal(signal.SIGSTOP)
-            found["hangs"] = own.load(generators=1, anew=True)
-            cluster.workers[0].send_signal(signal.SIGCONT)
-            for name, lose in (("killed", cluster.workers[2].kill), ("cut", joined.cut)):
-                own.begin(generators=3 if name == "killed" else 2, seconds=1.5)
-                own.said("begun")
-                lose()
-                begun_s = time.monotonic()
-                found[name] = json.loads(own.said())
-                found[f"{name} for"] = time.monotonic() - begun_s
-            found["after"] = own.load()
-            found["orphans"] = orphans(cluster, own)
-        yield found
+        own = stack.enter_context(loader(cluster))
+        found: dict[str, Any] = {"own server": own.load(host="127.0.0.1", allow="")}
+        found |= refused(cluster, own, logs)
+        found["all"] = own.load(generators=3, seconds=0.6)
+        cluster.workers[0].send_signal(signal.SIGSTOP)
+        found["hangs"] = own.load(generators=1, anew=True)
+        cluster.workers[0].send_signal(signal.SIGCONT)
+        for name, lose in (("killed", cluster.workers[2].kill), ("cut", joined.cut)):
+            own.begin(generators=3 if name == "killed" else 2, seconds=1.5)
+            own.said("begun")
+            lose()
+            begun_s = time.monotonic()
+            found[name] = json.loads(own.said())
+            found[f"{name} for"] = time.monotonic() - begun_s
+        found["after"] = own.load()
+        found["orphans"] = [process.pid for process in orphans(cluster, own)]
+        return found
 
 
 def refused(cluster: DaskCluster, own: Loader, logs: Path) -> dict[str, Any]:
