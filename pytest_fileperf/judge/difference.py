@@ -25,7 +25,7 @@ class Threshold:
     """When a version counts as worse or better: it must surely differ, and surely by more than the tolerance."""
 
     limit: float
-    """log(1 + tolerance)."""
+    """The tolerance as a log ratio: log(1 + tolerance)."""
     alpha: float
     """Accepted probability of the error that a version seems to differ although it does not."""
     bound_error: float
@@ -54,7 +54,7 @@ class Difference:
     df: float
 
     def margin(self, error: float) -> float:
-        """Returns the distance between `worse` and a bound."""
+        """Returns the distance between `worse` and a bound with this probability of error."""
         return standard_errors(error, self.df) * self.error
 
     def low(self, error: float) -> float:
@@ -64,7 +64,7 @@ class Difference:
         return self.worse + self.margin(error)
 
     def interval(self, metric: Metric) -> tuple[float, float]:
-        """Returns the interval of the metric's change that reports show (`Rules.confidence`), as shares."""
+        """Returns the two ends of the interval that reports show for the change, as shares (`Rules.confidence`)."""
         low, high = sorted(metric.worse_sign * bound(RULES.bound_error) for bound in (self.low, self.high))
         return as_share(low), as_share(high)
 
@@ -81,7 +81,7 @@ class Difference:
         return self.is_below(0.0, threshold.alpha) and self.is_below(-threshold.limit, threshold.bound_error)
 
     def least_shown(self, threshold: Threshold) -> float:
-        """Returns the least observed `worse` that would count as a regression."""
+        """Returns the least measured `worse` that would count as a regression."""
         return max(self.margin(threshold.alpha), threshold.limit + self.margin(threshold.bound_error))
 
     def detectable(self, threshold: Threshold) -> float:
@@ -104,7 +104,7 @@ class Differences:
     """A rate's difference over all turns, or a percentile's difference for the requests between stalls. A stall is a
     pause of all requests."""
     pass_error: float
-    """Probability of error with which a PASS excludes a loss."""
+    """Probability of error with which a PASS says that there is no loss."""
 
     @property
     def is_calm(self) -> bool:

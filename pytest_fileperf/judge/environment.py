@@ -38,11 +38,11 @@ class Environment:
     machine: str
     """`x86_64`, `arm64`."""
     cpu: str
-    """The system's name for the processor's model, with the numbers of its generation."""
+    """The processor's model, as the system names it, with the numbers of its generation."""
     cores: int
     """Logical processors that this process may use."""
     python: str
-    """`CPython 3.11`: the patch release does not count."""
+    """`CPython 3.11`: other patch releases also compare."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """The version of every installed package, by name. Runs compare even if these differ, to find slow upgrades."""
     conditions: Mapping[str, str] = field(default_factory=dict)

@@ -36,7 +36,7 @@ from pytest_fileperf.measure.usage import Course, thinned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherAnswers:
-    """How two versions' answers differ. Fields without a difference are empty."""
+    """How the answers of two versions differ. Fields without a difference are empty."""
 
     of: str = ""
     """The part of a load, or the step of a journey, whose answers differ; empty for the whole load."""
@@ -153,7 +153,8 @@ class BootEvidence:
     """Points in the order of time: a number of answered requests, and the peak memory until then in bytes. Empty in
     older baselines."""
     sizes: tuple[float, ...] = ()
-    """Mean bytes of a good answer in each round; empty if versions alternate, and in older baselines."""
+    """Mean bytes of a good answer in each round. Empty if two versions are loaded alternately, and in older
+    baselines."""
 
     @property
     def requests(self) -> int:
@@ -215,7 +216,7 @@ class Evidence:
     stabilised: tuple[str, ...] = ()
     """Sources of chance that were fixed in every start-up: `hash seed`, `addresses`; before 0.2 also `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
-    """How many answers had each status; empty in older baselines."""
+    """By HTTP status: the number of answers. Empty in older baselines."""
 
     @property
     def requests(self) -> int:
@@ -336,7 +337,7 @@ far off, it is below 1."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A metric of one version, in natural logarithms of its SI value."""
+    """The values of a metric for one version: natural logarithms of values in SI units."""
 
     boots: tuple[float, ...]
     """One value per start-up; never empty."""
@@ -352,7 +353,7 @@ class Level:
 
     @property
     def value(self) -> float:
-        """In the metric's unit."""
+        """The version's value in the metric's unit, from the mean of `boots`."""
         return math.exp(self.mean)
 
 
@@ -587,13 +588,13 @@ def _within(levels: Sequence[Level], usual_sd: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A start-up of each version, loaded alternately."""
+    """A start-up of each version. Both were loaded alternately."""
 
     base: BootEvidence
     now: BootEvidence
     stabilised: tuple[str, ...] = ()
     base_boots_anew: bool = True
-    """Whether each pair has its own start-up of the old version, not one for all pairs."""
+    """Whether each pair has its own start-up of the old version. False if one start-up serves all pairs."""
 
 
 def sides_of(pairs: Iterable[Pair]) -> tuple[list[BootEvidence], list[BootEvidence]]:

@@ -83,7 +83,7 @@ class ErrorBudget:
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Notes how many gates of the last test are REGRESSED, and the `level` that each of them had."""
+        """Notes that this many gates of the last test are REGRESSED. `level` was each gate's probability of error."""
         self._left = level * regressed
 
 
@@ -374,7 +374,7 @@ def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
-    """Makes comparisons INCONCLUSIVE if a part of the load is missing. `lost` names the part, or is empty."""
+    """Makes all but NEW INCONCLUSIVE if a part of the load is missing. `lost` says which part, or is empty."""
     every = set(Outcome) - {Outcome.NEW} if lost else set()
     return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 

@@ -121,7 +121,7 @@ def _part(test: TestId, label: str) -> str | None:
 
 
 def unknown_params(results: Iterable[Result], labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names in `param:NAME` that aren't parameters of any of these tests."""
+    """Returns the names from labels `param:NAME` that aren't parameters of any of these tests."""
     known = {name for result in results for name in result.test.params}
     named = (label.removeprefix(_PARAM) for label in labels if label.startswith(_PARAM))
     return tuple(name for name in named if name not in known)

@@ -176,7 +176,7 @@ class Asked:
     command: str = ""
     """The command line as typed into a shell."""
     against: str = ""
-    """Another version, as the user wrote it; empty if stored baselines were compared."""
+    """The other version to compare with, as the user wrote it. Empty if stored baselines were compared."""
     aa: bool = False
     """Whether the code was compared with itself."""
     update: str = ""
@@ -192,12 +192,12 @@ class SessionRecord:
     """Everything that reports show about a session, and their only input."""
 
     results: tuple[Result, ...] = ()
-    """In the order of their measurement."""
+    """The measurements' results, in the order of their measurement."""
     groups: tuple[RankedGroup, ...] = ()
     unknown_params: tuple[str, ...] = ()
-    """Parameters to group by that no test has."""
+    """Parameters by which the user groups tests, but which no test has."""
     failed: tuple[FailedTest, ...] = ()
-    """Tests that failed for another reason than a figure, in order. They may also have results."""
+    """Tests that failed for another reason than a measured figure, in order. They may also have results."""
     said: tuple[str, ...] = ()
     """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
     endpoints: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)

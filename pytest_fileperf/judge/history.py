@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SURE = 1.6449
-"""Standard errors on each side of a 90 % interval."""
+"""Half the width of a 90 % interval, in standard errors."""
 _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 _MOST = 20.0
 """Log ratios are smaller: this one would be a factor of half a billion."""
@@ -58,7 +58,7 @@ times."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRatios:
-    """The comparison of one test in one run."""
+    """The comparison of one test's old and new code in one run."""
 
     __test__ = False
 
@@ -103,7 +103,10 @@ def line_of(run: Run) -> str:
 
 
 def append(path: Path, run: Run) -> None:
-    """Adds a run to the file, wholly or not at all. Raises RecordError if it isn't a history, or isn't writable."""
+    """Adds a run to the file, wholly or not at all.
+
+    Raises RecordError if the file isn't a history, or isn't writable.
+    """
     try:
         # A buffer would write its rest when the file is closed.
         with locked(path, within_s=30.0), path.open("r+b", buffering=0) as file:
@@ -122,7 +125,10 @@ def append(path: Path, run: Run) -> None:
 
 
 def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Returns the runs of all files, each once, the oldest code first; and sentences about lines that are left out."""
+    """Returns the runs of all files, and sentences about lines that are left out.
+
+    The oldest code comes first. A run that is in several files or lines comes once.
+    """
     found: dict[str, Run] = {}
     said = []
     for path in paths:

@@ -191,7 +191,7 @@ def _last_look(tolerance: float, alpha: float) -> Threshold:
 
 
 def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> float:
-    """Returns the true worsening, as a log ratio, that the last look calls REGRESSED with probability `Rules.power`."""
+    """Returns the worsening (log ratio) that the last look calls REGRESSED with the probability `Rules.power`."""
     return _with_guard(evidence, _last_look(tolerance, alpha), Difference.detectable)
 
 
@@ -311,7 +311,7 @@ ASKED = (0.05, 0.02)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
-    """The changes of one metric that 8 of 10 comparisons would show on this machine."""
+    """The changes of one metric that comparisons on this machine show in 8 of 10 cases."""
 
     metric: str
     seconds: float
@@ -368,8 +368,9 @@ class Sequential:
         self._looked_at = 0.0
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
-        """Returns the verdict if all metrics are decided, or if no time is left for another pair; else None.
+        """Judges the pairs so far.
 
+        Returns the verdict if all metrics are decided, or if there is no time for another pair. Else returns None.
         `next_s` is the time that another pair would take.
         """
         is_counted = all(METRICS[name].is_counted for name in self._tolerances)

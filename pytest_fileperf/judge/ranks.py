@@ -42,7 +42,7 @@ _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _RankDifference(Difference):
-    """A percentile's difference, bounded by the ranks of requests.
+    """How much worse a percentile is, with bounds from the share of requests that take longer.
 
     `error` belongs to the lower bound, which shows a worsening. The upper bound may be farther from `worse`.
     """
@@ -50,9 +50,10 @@ class _RankDifference(Difference):
     first: int
     """The least log ratio to the old percentile, in steps of a thousandth. Each next ratio is a step more."""
     beyond: NDArray[np.float64]
-    """For each ratio: the share of new requests above it, less the share of old requests above their percentile."""
+    """For each ratio: the share of new requests above it, less the share of old requests above 1. Ratios are to the old
+    percentile."""
     beyond_error: NDArray[np.float64]
-    """The standard error of `beyond`."""
+    """The standard error of each value in `beyond`."""
 
     def low(self, error: float) -> float:
         """Returns the lower bound. At smaller ratios, more new requests are slow than chance allows."""
@@ -174,7 +175,7 @@ def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
 
 
 def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns each pair's weight: the harmonic mean of its requests, scaled to a sum of 1."""
+    """Returns each pair's weight: the harmonic mean of its old and new requests, scaled to a sum of 1."""
     weights = 1 / (1 / counts).sum(axis=0)
     return np.asarray(weights / weights.sum())
 
@@ -193,20 +194,20 @@ def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tail:
-    """One version's part of a pair: the share of its requests that took longer than each step.
+    """One version in a pair of start-ups: the share of its requests that took longer than each step.
 
-    Steps measure a log ratio to the pair's own mean of both versions. So a pair in which the machine was slow has its
-    own scale, which is the same for both versions.
+    A step is a thousandth of a log ratio to the mean latency of both versions in this pair. So a pair in which the
+    machine was slow has its own scale, which is the same for both versions.
     """
 
     first: int
-    """A step below all requests."""
+    """A step that all requests exceed."""
     shares: NDArray[np.float64]
-    """The shares above `first` and each step after it: from all requests down to none."""
+    """The share of requests above `first`, and above each step after it: from all requests down to none."""
 
     @property
     def last(self) -> int:
-        """The first step with no request above it."""
+        """The first step that no request exceeds."""
         return self.first + self.shares.size - 1
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:

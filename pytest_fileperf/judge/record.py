@@ -23,7 +23,7 @@ _LEFT_WORK = "a run with work left behind"
 
 
 class Standing(StrEnum):
-    """A measurement's result in a word: its gates' outcome, or a fact that weighs more."""
+    """A measurement's result in a word: the outcome of its comparisons, or a fact that weighs more."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     """Not worse than the baseline by more than the tolerance. The test passes."""
@@ -32,20 +32,21 @@ class Standing(StrEnum):
     REGRESSED = "REGRESSED"
     """Worse than the baseline by more than the tolerance, beyond doubt. The test fails."""
     ACCEPTED = "ACCEPTED"
-    """It regressed, and `--fileperf-update=all` stored it as the new baseline. The test passes."""
+    """The code is worse than the baseline, and `--fileperf-update=all` stored this result as the new baseline. The test
+    passes."""
     LIMIT = "LIMIT"
     """A limit such as `min_rps` or `max_p99` is broken. The test fails."""
     FAILED = "FAILED"
-    """No request succeeded, or in a smoke run one did not. The test fails."""
+    """No request succeeded, or a request failed in a smoke run. The test fails."""
     INCONCLUSIVE = "INCONCLUSIVE"
     """The measurement does not decide. The message says which change would have shown. pytest counts the test as
-    `inconclusive`, with the letter `I`. It fails with `--fileperf-strict`."""
+    `inconclusive`, with the letter `I`. The test fails with `--fileperf-strict`."""
     SATURATED = "SATURATED"
-    """Nothing was found wrong, but the load generator used up its own core. So the figures are its own and not the
-    server's. It is never a PASS."""
+    """Nothing was found wrong, but the load generator used up its own core. So the figures are the generator's and not
+    the server's. The result is never a PASS."""
     NEW = "NEW"
-    """There is no baseline. The test passes. It fails with `--fileperf-strict`, or if the environment variable `CI` is
-    set and no limit judges the test."""
+    """There is no baseline. The test passes. The test fails with `--fileperf-strict`, or if the environment variable
+    `CI` is set and no limit judges the test."""
     UNGATED = "-"
     """Nothing was compared. The test passes."""
 
@@ -62,7 +63,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestId:
-    """The test that measured, in pytest's words but without pytest."""
+    """The test that measured. Names are pytest's, but no object of pytest is needed."""
 
     __test__ = False
 
@@ -110,13 +111,13 @@ class TestId:
 
     @property
     def item(self) -> str:
-        """The test's node id in pytest."""
+        """The test's node id in pytest, without a further measurement's number, part or step."""
         return self.nodeid.removesuffix(self.further)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTest:
-    """A load test that failed for another reason than a figure: its server, its setup, its own assertion."""
+    """A load test that failed for another reason than a figure: its server, its setup, or its own assertion."""
 
     nodeid: str
     module: str
@@ -127,7 +128,7 @@ class FailedTest:
     phase: str = "call"
     """pytest's word for the time of the failure: `setup` (fixtures), `call` or `teardown`."""
     message: str = ""
-    """At most some lines."""
+    """The error's message: a few lines at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,7 @@ class Explanation:
     """The functions that explain a test's CPU time, as a profiler found them."""
 
     text: str
-    """A few lines, or one line if the profiler could not look."""
+    """A few lines for reports, or one line if the profiler could not look."""
     details: Mapping[str, object] | None = None
     """The profile of every function, as JSON values. None if the profiler could not look."""
 
@@ -144,30 +145,30 @@ class Explanation:
 class Result:
     test: TestId
     work: str
-    """`POST /upload`, or the journey's name."""
+    """The requests: `POST /upload`, or the journey's name."""
     server: str
-    """`uvicorn ×1 (uvloop, httptools)`."""
+    """A text such as `uvicorn ×1 (uvloop, httptools)`."""
     load: str
     """A text such as `32 connections, 6 s`."""
     identity: Mapping[str, object]
-    """Work, server and load as JSON values. Figures only compare with a baseline of equal identity."""
+    """The requests, the server and the load, as JSON values. Figures only compare with a baseline of equal identity."""
     recording: Recording
     measurement: Measurement
     verdict: Verdict
     base: Recording | None = None
     """The old version's recording, if two versions were measured alternately."""
     pairs: tuple[Pair, ...] = ()
-    """Start-ups of both versions, if these were measured alternately."""
+    """Pairs of a start-up of the old and one of the new version. Empty unless both were measured alternately."""
     base_seconds: float | None = None
     """The duration of the comparison and its start-ups, if two versions were measured alternately."""
     stored_latency: Histogram | None = None
     """The stored baseline's latencies, if only its figures were compared."""
     noise: tuple[NoiseFloor, ...] = ()
-    """The smallest change that each gate could show here, if the same code was compared with itself."""
+    """If the same code was compared with itself: the smallest change of each metric that would show here."""
     explanation: Explanation | None = None
     """Functions that cost CPU time, or more of it than in the old version; None if nobody looked."""
     capacity: Capacity | None = None
-    """The highest rate that meets the limits, if it was searched for; the figures come from this rate."""
+    """The highest rate that meets the limits, if it was searched for. The other figures were measured at this rate."""
     base_capacity: Capacity | None = None
     """The old version's capacity, if two versions were measured alternately."""
     other_answers: tuple[OtherAnswers, ...] = ()
@@ -234,7 +235,7 @@ class Result:
 
     @property
     def least_capacity(self) -> float | None:
-        """The highest rate of a capacity search, if no load broke a limit: the capacity is at least this. Else None."""
+        """The highest rate of a capacity search, if no load broke a limit: the capacity may be higher. Else None."""
         return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None
 
     @property

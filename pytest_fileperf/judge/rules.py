@@ -30,7 +30,7 @@ class Rules:
     # --- both kinds of comparison
 
     session_alpha: float = 0.01
-    """Highest probability that identical code regresses in any gate of a session."""
+    """Highest probability that unchanged code is REGRESSED anywhere in a session."""
     bound_error: float = 0.05
     """Error of one-sided bounds: a worsening within the tolerance is taken for a greater one, or the other way round.
     The shown interval has a bound on each side, so it contains the change with 90 %."""
@@ -86,10 +86,11 @@ class Rules:
     # --- exact counts (`difference`)
 
     least_counted: float = 0.25
-    """Counts per request that differ by less are equal. Caches that expire, or that fast code fills sooner, change a
-    part of the requests. A further statement in each third request shows."""
+    """Counts per request that differ by less are equal. Caches that expire, or that fast code fills sooner, change some
+    requests. Another database statement in each third request shows."""
     counted_errors: float = 4.0
-    """Counts must also differ by more than this many standard errors: requests of several kinds come by chance."""
+    """Counts must also differ by more than this many standard errors, because requests of several kinds come in random
+    numbers."""
 
     # --- versions that are measured alternately (`paired`)
 
@@ -127,7 +128,7 @@ class Rules:
     hopeless_errors: float = 2.0
     """A comparison is given up if nothing is decided even if the estimate moves by this many standard errors."""
     least_pairs: int = 3
-    """Fewer pairs of start-ups do not show how much start-ups differ."""
+    """Fewer pairs do not show how much start-ups differ, and decide nothing."""
     few_pairs_times: float = 1.2
     """With fewer than `least_pairs`, a comparison may take this multiple of its limit, and `few_pairs_more_s` more."""
     few_pairs_more_s: float = 4.0
@@ -149,8 +150,9 @@ class Rules:
     259 comparisons on one kind of machine, which gives 7 to 20. Memory has the same weight, but nobody measured it. The
     weight suits start-ups that differ by up to twice the usual."""
     alone_prior_df: int = 1
-    """Weight of `pair_sd` if no cycles show how uncertain a pair is: some pairs agree by chance and look exact. Without
-    this and `prior_cycles`, 33 of 60 simulated sessions of the same code had a false alarm. With them, 5 of 400 had."""
+    """Weight of `pair_sd` if a pair has too few cycles to show how uncertain it is. Some such pairs agree by chance and
+    look exact. Without this and `prior_cycles`, 33 of 60 simulated sessions of the same code had a false alarm. With
+    them, 5 of 400 had."""
     few_cycles: int = 10
     """With fewer cycles, a pair's value is the Hodges–Lehmann estimate. With the biweight, 9 of 60 simulated sessions
     of the same code had a false alarm. With more cycles it is the biweight. In much noise the biweight finds 5 % in 63
@@ -160,9 +162,10 @@ class Rules:
     it comes from their median deviation. In 96 first pairs of the same code the variance made errors 1.6 and 3.1 times
     too large. Stalls hardly move the estimate."""
     least_cycles: int = 3
-    """Fewer cycles do not show how uncertain a pair is: two may agree by chance."""
+    """Fewer cycles do not show how uncertain a pair of start-ups is: two may agree by chance."""
     prior_cycles: int = 10
-    """Weight of the usual deviation of a pair's cycles: as much as this many. A pair's own one to thirty say little."""
+    """Weight of the usual deviation of cycles, for a single pair: as much as this many cycles. A pair's own one to
+    thirty cycles say little."""
 
     # --- percentiles of versions that are measured alternately (`ranks`)
 
@@ -178,9 +181,9 @@ class Rules:
     of a Poisson number do not count."""
 
     jump: float = 1.7
-    """Latency jumps at a percentile if it grows by this factor around it: a pause hits that share of requests. If
-    servers stall as often as p99 notices, 97 of 263 undecided simulated tests have a jump. p99.5 decides 58 of these,
-    and 10 of the others. p95 decides most of both."""
+    """Latency jumps at a percentile if it grows by this factor from just below it to just above. The cause is a pause
+    that hits this share of requests. If servers stall as often as p99 notices, 97 of 263 undecided simulated tests have
+    a jump. p99.5 decides 58 of these, and 10 of the tests without a jump. p95 decides most of both."""
 
     # --- start-ups that get slower one after another (`unit`)
 
@@ -199,7 +202,7 @@ class Rules:
     # --- groups of variants (`groups`)
 
     ranking_alpha: float = 0.05
-    """Highest probability that equal variants are told apart anywhere in a group."""
+    """Highest probability that any equal variants of a group get different ranks."""
     drift_sd: float = 0.015
     """For the log mean of the same code, from one test of a session to the next. Measured: up to 4 % within a minute,
     or 1.2 % if spread evenly."""
@@ -238,18 +241,21 @@ class SearchRules:
     """A load falls behind if its backlog grows by more than this share of its requests. If it grows by less, requests
     exceed the limit itself. A load of seven times the limit (`rough_load`) shows 12 %, as `visible_growth` says."""
     backlog_deviations: float = 2.0
-    """The backlog must also grow by more than this many times √requests. At 80 % of the capacity, fewer than 1 in 100
-    simulated loads grows so much (M/M/1, 14 requests). At 140 %, half of the loads with 28 requests do (M/D/1)."""
+    """To fall behind, a load's backlog must also grow by more than this many times √requests. At 80 % of the capacity,
+    fewer than 1 in 100 simulated loads grows so much (M/M/1, 14 requests). At 140 %, half of the loads with 28 requests
+    do (M/D/1)."""
     backlog_errors: float = 3.5
-    """Latencies must also grow by more than this many standard errors, because slow requests need not be in a queue.
-    With 14 long latencies that differ by chance (exponential), fewer than 1 in 100 simulated loads does so."""
+    """To fall behind, a load's latencies must also grow by more than this many standard errors. Slow requests alone
+    need not be in a queue. With 14 long latencies that differ by chance (exponential), fewer than 1 in 100 simulated
+    loads does so."""
     backlog_requests: int = 10
-    """Fewer requests do not show how much their latencies differ."""
+    """A load with fewer requests cannot fall behind: it does not show how much latencies differ."""
 
     # --- how likely each capacity is
 
     odd_loads: float = 0.01
-    """Share of loads that say nothing about the rate, for whatever reason. In them any count is equally likely."""
+    """Share of loads that say nothing about the rate, for whatever reason. In them any number of slow requests is
+    equally likely."""
     expected: float = -0.15
     """The expected capacity, as a log ratio to the closed loop's rate: 14 % below it."""
     expected_sd: float = 0.5
@@ -259,7 +265,7 @@ class SearchRules:
     """Standard deviation of start-ups' capacities: more than between stabilised start-ups, because minutes lie
     between."""
     apart: float = 0.01
-    """Share of start-ups that have nothing in common with the others."""
+    """Share of start-ups whose capacity has nothing in common with other start-ups."""
     slopes: tuple[tuple[float, float], ...] = (
         (5.0, 0.05),
         (16.0, 0.2),
@@ -284,8 +290,8 @@ class SearchRules:
     """Possible deviations of a server's log pace (the rate that it keeps up with) between loads. The last one is for a
     machine with much other work."""
     crowding: float = 1.2
-    """The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number
-    in total fits M/D/1."""
+    """A load's requests come close together by chance, which changes a server's pace by this / √requests. Their number
+    varies by 1 / √number, and their distances vary too. 1.2 fits M/D/1."""
     most_crowding: float = 0.1
     """The most that `crowding` makes of few requests, because only some of their requests meet a queue."""
     middle_room: float = 1.2
@@ -304,26 +310,27 @@ class SearchRules:
     # --- the next load
 
     first: float = 0.8
-    """The first rate, as a share of the closed loop's: users who come by chance need some room."""
+    """The first rate, as a share of the closed loop's rate. Users who come by chance need some room."""
     climb: float = 1.35
-    """If the first rate meets the limits, the second is this much higher. Then it doubles until a limit breaks."""
+    """If the first rate meets the limits, the second rate is higher by this factor. Further rates double until a limit
+    breaks."""
     few_broken: int = 3
     """After this many loads in a row that break a limit by a little, the rate is halved."""
     none_below: float = 1 / 8
-    """No rate meets the limits if two loads at this part of the first rate, or less, break them."""
+    """If two loads at most at this share of the closed loop's rate break the limits, no rate meets them."""
     generator_near: float = 0.88
-    """If the generator failed at a rate within this factor above a good one, it can go no higher."""
+    """If the generator failed at two rates, and the highest good rate exceeds this share of both, the search ends."""
     most_room: float = 0.15
     """A load's rate is at most this far above the estimated capacity, in log rate. Far above, a load takes long to end,
     because waiting requests must be served."""
     at_capacity: int = 4
-    """Once the capacity is roughly known, one load in four is made at it, for the figures there."""
+    """Once the capacity is roughly known, one load in this many is made at its rate, for the figures there."""
     rough_sd: float = 0.15
     """Loads are long once the standard deviation of the log capacity is at most this."""
     sure_sd: float = 0.01
     """A start-up's search ends early if the standard deviation of the log capacity is at most this."""
     least_loads: int = 4
-    """Fewer loads say little about a start-up."""
+    """A start-up's search does not end early with fewer loads."""
     least_load_s: float = 1.0
     latencies_a_load: int = 10
     """Least length of a long load, as a multiple of the slowest limit."""
@@ -332,9 +339,9 @@ class SearchRules:
     loads_a_search: int = 8
     """Loads are so short that a search has time for this many."""
     rough_load: float = 0.7
-    """Length of a load before the capacity is roughly known, as a share of a long load's."""
+    """Until the capacity is roughly known, a load's length is this share of a long load's."""
     fits: float = 0.6
-    """A load may be shorter than wanted by this factor, to fit into the time that is left."""
+    """To fit into the time that is left, a load may be shortened to this share of its length."""
     warmup_s: float = 0.3
     latencies_a_warmup: int = 4
     """Least length of a long load's warm-up, as a multiple of the slowest limit."""
@@ -342,7 +349,10 @@ class SearchRules:
     """Longest warm-up, as a share of the load."""
 
     def most_backlog(self, requests: int) -> float:
-        """Returns how much a backlog grows by chance at most, as a share of the load's requests; infinite for few."""
+        """Returns how much a backlog grows by chance at most, as a share of the load's requests.
+
+        Infinite for few requests.
+        """
         if requests < self.backlog_requests:
             return math.inf
         return max(self.backlog_share, self.backlog_deviations / math.sqrt(requests))
@@ -376,18 +386,21 @@ class TrendRules:
     """The errors that runs state count as if this many neighbours confirmed them. Real neighbours show how right they
     are."""
     machine_sd: float = 0.01
-    """How much log ratios on two kinds of machine may differ. A guess, because no histories of several kinds exist."""
+    """How much log ratios on two kinds of machine may differ (standard deviation). It is a guess, because no histories
+    of several kinds exist."""
     machine_runs: int = 20
     """A kind of machine that did not occur in this many runs is a new one."""
     turns: int = 5
     """If neighbouring runs alternate between two old codes at least this often, they show how far these are apart."""
     slow_runs: int = 20
-    """A slow change begins or ends at most this many runs beside its steps."""
+    """A slow change begins at most this many runs before its first step. It ends at most this many after its last
+    step."""
     slow_least: int = 5
     """A slow change has at least this many runs: a shorter one looks like a step."""
     slow_gain: float = 2.0
-    """A straight line must fit better than steps by this much, in squared standard errors. Then 2 % of single steps are
-    called slow. 20 % of slow changes are called steps (5 % in 10 runs, with errors of 0.5 to 1.5 %)."""
+    """To be a slow change, a straight line must fit better than steps by this much, in squared standard errors. Then 2
+    % of single steps are called slow. 20 % of slow changes are called steps (5 % in 10 runs, with errors of 0.5 to 1.5
+    %)."""
 
 
 TREND = TrendRules()

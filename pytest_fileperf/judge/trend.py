@@ -34,7 +34,7 @@ _PLACE = 2.7055
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A change of the mean. Changes are log ratios: -0.05 is about 5 % less."""
+    """A change of the mean in a series of runs. Changes are log ratios: -0.05 is about 5 % less."""
 
     at: int
     """Number of the first run after the step. For a slow change, the first run that has a part of the change."""
@@ -49,10 +49,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A series of runs in their order."""
+    """A series of runs, in the order of their code."""
 
     ratios: Sequence[float]
-    """Log ratios of new code over the first run's old code."""
+    """For each run: the log ratio of its new code to the first run's old code."""
     errors: Sequence[float]
     """Standard errors of `ratios`, as each run states them."""
     links: Sequence[float]
@@ -69,7 +69,7 @@ class Course:
     levels: tuple[float, ...]
     """The mean at each run, as a log ratio to the first run's old code."""
     noise: float
-    """Standard deviation of one run, as a log ratio."""
+    """How much the ratio of a single run deviates by chance: a standard deviation, as a log ratio."""
     begins: tuple[int, ...]
     """Run 0, and the first run after each step."""
     judged: tuple[Floats, Floats, Floats]

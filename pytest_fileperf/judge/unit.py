@@ -60,7 +60,10 @@ class PairValue:
     little."""
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
-        """Returns the metric's change and its 90 % interval, as shares. The interval omits how start-ups differ."""
+        """Returns the metric's change and the two ends of its 90 % interval, as shares.
+
+        The interval omits how start-ups differ.
+        """
         # 1.6449 deviations on each side contain 90 % of a normal distribution.
         ratio, margin = metric.worse_sign * self.value, 1.6449 * math.sqrt(self.variance)
         return as_share(ratio), as_share(ratio - margin), as_share(ratio + margin)
@@ -230,7 +233,7 @@ def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
 
 
 def trend_of(recording: Recording) -> tuple[float, ...]:
-    """Returns a value per start-up if they get steadily slower or faster; nothing without such a trend.
+    """Returns a value for each start-up if they get steadily slower or faster. Empty without such a trend.
 
     Values are requests/s, or latencies in seconds if the load has a fixed rate.
     """

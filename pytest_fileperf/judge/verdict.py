@@ -42,7 +42,7 @@ class ReasonKind(Enum):
     OTHER_ROWS = auto()
     """The requests are the same, but with other rows of their feed."""
     OTHER_ANSWERS = auto()
-    """The new version is better, but gives other answers."""
+    """The new version is faster, but gives other answers."""
     SAME_CODE = auto()
     SAME_FILES = auto()
     """Both versions ran files that Git ignores."""
@@ -51,7 +51,7 @@ class ReasonKind(Enum):
     # The baseline's own code now, compared with its stored figures:
     WORLD = auto()
     WORLD_UNCLEAR = auto()
-    """Differences between sessions may explain the change."""
+    """The baseline's own code has other figures now, but differences between sessions may explain this."""
     ENVIRONMENT = auto()
     """The baseline's code is now so much worse that differences between sessions do not explain it."""
     ABSENT = auto()
@@ -77,9 +77,9 @@ class ReasonKind(Enum):
     FEW_FOR_PERCENTILE = auto()
     FEW_EVENTS = auto()
     CAPACITY_BOUND = auto()
-    """No load broke a limit: the capacity is at least this rate."""
+    """No load of a capacity search broke a limit: the capacity is at least the highest rate."""
     COUNTS_VARY = auto()
-    """The count may have grown, but requests differ."""
+    """The count per request may have grown, but requests differ too much to tell."""
     STATEMENT = auto()
     """A database statement that requests run, and how often."""
     # If both versions were measured alternately:
@@ -112,12 +112,12 @@ class NoiseOf(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """The reason for an outcome: its kind, and facts for this kind. Other fields keep their defaults."""
+    """The reason for an outcome: its kind, and the facts that this kind needs. Other fields keep their defaults."""
 
     kind: ReasonKind
     metric: str = ""
     side: str = ""
-    """`base` or `now`, or the title of another version."""
+    """`base` (old) or `now` (new), or the title of another version."""
     count: int = 0
     """The number of requests, or of start-up pairs. `needed` is the least number that decides, `total` all requests."""
     needed: int = 0
@@ -136,7 +136,7 @@ class Reason:
     together: float = 0.0
     """How many slow requests come together on average."""
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """The percentiles before and after a jump of the latency, each with its seconds."""
+    """If latency jumps between two percentiles: each percentile with its seconds."""
     differences: tuple[str, ...] = ()
     """A text for each difference from the baseline but packages: `cores was 2, is 4`. Also for wrong answers, or
     files."""
@@ -161,7 +161,7 @@ class NoteKind(Enum):
     """`Note.texts` is a whole sentence."""
     # The served app:
     SET_BY_TEST = auto()
-    """The test has set something on the app that the server imported."""
+    """The test has set something on the imported app that the server serves."""
     NOT_AS_MADE = auto()
     """How the server's app differs from the test's app, because the server imported it."""
     IMPORTS_ANEW = auto()
@@ -184,7 +184,7 @@ class NoteKind(Enum):
     """The packages that changed since the baseline was stored."""
     # The new baseline:
     ROUGHLY_KNOWN = auto()
-    """The figure is less certain than a baseline's should be."""
+    """The new baseline's figure is less certain than it should be."""
     NO_CODE_STORED = auto()
     """Why the new baseline's code cannot be found again."""
 
@@ -213,7 +213,7 @@ class MetricComparison:
     """A name in `measure.metrics.METRICS`."""
     outcome: Outcome
     tolerance: float
-    """The worsening, as a share, that passes: a rate or duration may get worse by a factor of 1 + tolerance."""
+    """The worsening that passes: a rate or duration may get worse by a factor of 1 + `tolerance`."""
     floor: float = 0.0
     """The worsening that passes in the metric's own unit, such as 2 ms, if `tolerance` comes from it. Else 0."""
     base: float | None = None
@@ -232,11 +232,12 @@ class MetricComparison:
     """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
     to be of use (`Rules.most_told`)."""
     reason: Reason | None = None
-    """Why it is INCONCLUSIVE, NEW or IMPROVED, or another explanation of a regression."""
+    """Why the outcome is INCONCLUSIVE, NEW or IMPROVED, or another explanation of a regression."""
     pairs: int | None = None
     """How many pairs of start-ups were measured alternately. None if the baseline's stored figures were compared."""
     log_ratio: float | None = None
-    """Logarithm of now over base by all pairs, if both versions were measured alternately."""
+    """Logarithm of the new value over the old one, by all pairs of start-ups. None unless versions were measured
+    alternately."""
     log_error: float | None = None
     """Standard error of `log_ratio`."""
     after_requests: int | None = None
@@ -287,7 +288,10 @@ class MetricComparison:
 
     @property
     def edge(self) -> float:
-        """The change that is worse by the tolerance: for 5 %, 0.05 for a duration and -0.0476 for a rate."""
+        """The `change` that just reaches the tolerance.
+
+        With 5 %, this is 0.05 for a duration and -0.0476 for a rate.
+        """
         return math.pow(1 + self.tolerance, METRICS[self.metric].worse_sign) - 1
 
 
@@ -337,7 +341,7 @@ class Verdict:
     """The baseline's own code as it runs now, compared with its stored figures. The environment causes these
     changes."""
     code_notes: tuple[Note, ...] = ()
-    """Whether a stored baseline's code was measured again, whether the code here was stored, and why."""
+    """Notes about code: whether a baseline's code was measured again, whether the code here was stored, and why."""
 
     @property
     def broken(self) -> tuple[LimitCheck, ...]:

@@ -80,7 +80,7 @@ def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -
 
 
 async def require_allowed(origin: Origin, only_to: Network) -> None:
-    """Raises httpx.ConnectError unless load may go to the host, and to all addresses of its name."""
+    """Raises httpx.ConnectError unless `only_to` allows the host, and all addresses of its name."""
     addresses = await _addresses(asyncio.get_running_loop(), origin) if only_to.looks_up(origin.host) else []
     found = [str(each[4][0]) for each in addresses] or [origin.host]
     if refused := [each for each in found if not only_to.allows(each)]:

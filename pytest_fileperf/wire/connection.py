@@ -93,7 +93,7 @@ class Connection:
         self.first_byte_ns = 0
         self.ended_ns = 0
         self.body_bytes = 0
-        """How much content of the current answer has arrived, without framing."""
+        """How many bytes of the current answer's content have arrived, without the framing of chunks."""
         self.breach: Breach | None = None
         """How the server broke the protocol, or None. After a breach the connection is not used again."""
         self.unsent_bytes = 0
@@ -142,11 +142,14 @@ class Connection:
             await self._sender.drained(timeout_s)
 
     def finish_stream(self) -> None:
-        """Must be called at the end of a streamed body. Otherwise the connection is not used again."""
+        """Notes that a streamed body is complete. Without this call, the connection is not used again."""
         self._streaming = False
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Waits as `Sender.drained` does, and raises the same error."""
+        """Waits until the socket has taken all bytes, or takes no more.
+
+        Raises httpx.WriteTimeout as `Sender.drained` does.
+        """
         await self._sender.drained(timeout_s)
 
     # --- receiving
@@ -352,7 +355,7 @@ class Connection:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the socket without its event loop, which may be gone."""
+        """Closes the socket without a call to its event loop, which may be gone."""
         self._scratch.sockets.open -= not self.closed
         self.closed = True
         self._exchange = None

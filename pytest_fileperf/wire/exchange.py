@@ -38,7 +38,7 @@ class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
 
 
 class Breach(StrEnum):
-    """How a server broke the protocol although its answers are good."""
+    """How a server broke the protocol, although the answer itself was good."""
 
     CUT_OFF = "cut_off"
     """The server answered before it had taken the whole request, so the last bytes were not sent."""
@@ -83,7 +83,7 @@ class Sockets:
         """The most connections that were open at one time in the current round. The recorder sets it back."""
         self.opened = 0
         self.closed_said = 0
-        """How many connections the server closed with an announcement (`Connection: close`)."""
+        """How many connections the server closed after it had announced this (`Connection: close`)."""
 
     def add(self) -> None:
         self.opened += 1

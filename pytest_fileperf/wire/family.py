@@ -76,7 +76,7 @@ def _request(family: ModuleType, other: Any) -> Any:
 
 
 def _response(family: ModuleType, other: Any, request: object) -> Any:
-    """Converts a response of the other family. Its body is read only if somebody asks for it."""
+    """Converts a response of the other package (httpx or httpx2). Its body is read only if somebody asks for it."""
     headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
     stream = kind(family, _Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
     return family.Response(other.status_code, headers=headers, stream=stream, request=request)

@@ -198,7 +198,10 @@ def _head(status: int, reason: bytes, version: str, headers: tuple[tuple[bytes, 
 
 
 def _values(headers: tuple[tuple[bytes, bytes], ...], wanted: bytes) -> list[bytes]:
-    """Returns the comma-separated values, in lower case, of all headers with this lower-case name."""
+    """Returns the comma-separated parts of all headers with the lower-case name `wanted`.
+
+    The parts become lower case.
+    """
     return [part.strip().lower() for name, value in headers if name.lower() == wanted for part in value.split(b",")]
 
 

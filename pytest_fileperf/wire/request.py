@@ -205,7 +205,7 @@ class LoadClient(FamilyClient):
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Replaces each payload by random bytes, which become its key in `placeholders`."""
+    """Returns the value with random bytes for each payload. Adds the payload to `placeholders`, by these bytes."""
     if isinstance(value, Payload):
         token = b"<" + uuid4().hex.encode() + b">"
         placeholders[token] = value

@@ -70,7 +70,7 @@ class Sender:
         return sum(piece.size_bytes if isinstance(piece, FileSegment) else len(piece) for piece in self._pieces)
 
     def send(self, pieces: Iterable[memoryview | FileSegment]) -> None:
-        """Sends the pieces after all earlier ones. The socket takes some at once, and the others later."""
+        """Sends the pieces after all earlier pieces. Bytes that the socket does not take at once follow later."""
         self._pieces.extend(pieces)
         if not self._waiting:
             self._go_on()
@@ -156,7 +156,10 @@ class Sender:
         return False
 
     def _send_once(self, piece: memoryview | FileSegment, *, more: bool) -> memoryview | FileSegment | None:
-        """Sends from one piece, and returns its unsent rest. Raises EOFError if a file has become too short."""
+        """Sends bytes from one piece. Returns its unsent rest, None if nothing is left.
+
+        Raises EOFError if a file is too short.
+        """
         if not isinstance(piece, FileSegment):
             sent = self._sock.send(piece, _MORE_FOLLOWS if more and self._plain else 0)
             return piece[sent:] if sent < len(piece) else None

@@ -37,17 +37,17 @@ class _Filled(Enum):
     UNIQUE = auto()
     """A text that no other request has."""
     LENGTH = auto()
-    """The body's length, if it depends on the row."""
+    """The length of the request's body, if it depends on the row."""
 
 
 _Values: TypeAlias = list[bytes]
 """A field's values, as one kind of place (`Place`) needs them: bytes for each row of the feed. `{id}` is a field."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
-"""Pieces that are joined anew for each request."""
+"""Neighbouring pieces, which are joined anew for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
 Fill: TypeAlias = Callable[[WireRequest, int], None]
-"""Changes a connection's request into the request of the row with this number."""
+"""Changes a request of a connection into the request for the feed's row with this number."""
 
 
 def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
@@ -227,7 +227,7 @@ class _Tokens:
 
     @property
     def lost(self) -> str:
-        """The name of a field whose token was not in the request, or an empty text."""
+        """Name of a field whose token was not in the request; empty if all tokens were."""
         return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:

@@ -275,7 +275,10 @@ class Http2Transport(httpx.AsyncBaseTransport):
         self._answered: set[Origin] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError for hosts outside of `only_to`."""
+        """Returns the response.
+
+        Raises RemoteProtocolError if it is in HTTP/1.1, ConnectError if `only_to` lacks the host.
+        """
         origin, broken = _origin(request), self._family.RemoteProtocolError
         try:
             if origin not in self._answered:

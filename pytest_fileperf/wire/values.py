@@ -13,7 +13,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.request import Place, url_text
 
 _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
-"""URLs that httpx does not change."""
+"""Matches URLs that httpx sends unchanged."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
 _NO_TEXT = (list, tuple, set, frozenset, Mapping, type(None))
 """Types whose values have no text of their own: `str` would give Python's notation."""
