@@ -44,7 +44,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
 
 
 def no_command(line: str) -> str:
-    """Returns the line. Changes `::error` at its begin and `##[error]` anywhere: GitHub takes these for commands."""
+    """Returns the line. Changes `::error` at its start and `##[error]` anywhere: GitHub takes these for commands."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")

@@ -53,7 +53,7 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Returns an entry of pytest-benchmark's format for each result. Omits smoke runs, and results without success."""
+    """Returns an entry of pytest-benchmark's format for each result. Omits smoke runs, and tests without success."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 

@@ -141,7 +141,7 @@ class Screen:
     def flow(
         self, pieces: Iterable[tuple[str, Style]], *, indent: int = 0, hanging: int = 2, gap: int = 2
     ) -> list[str]:
-        """Returns lines of the pieces, which are `gap` spaces apart.
+        """Returns lines that fit the width, of pieces that are `gap` spaces apart.
 
         Lines after the first are indented by `hanging` more. A piece stays whole if it fits into a line.
         """

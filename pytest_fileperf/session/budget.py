@@ -64,7 +64,7 @@ class TimeBudget:
             self._kept[comparison.plan.test.nodeid] = comparison
 
     def judged(self, nodeid: str, results: Sequence[Result], error: Exception | None) -> None:
-        """Keeps results and error as final. If more time is likely to decide the kept comparison, does nothing."""
+        """Makes results and error final. But does nothing if more time is likely to decide the kept comparison."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid].needs_s <= 0:

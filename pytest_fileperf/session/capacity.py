@@ -178,7 +178,7 @@ class RateSearch:
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
-    """Makes a load without a rate (`probe`). If most requests fail, repeats it with a quarter of the connections."""
+    """Makes the load `probe`, without a rate. If most requests fail, repeats it with a quarter of its connections."""
     run = load(probe)
     failed = sum(round_.failed for round_ in run.rounds)
     if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):

@@ -225,7 +225,7 @@ class Sides:
 
     @contextmanager
     def _starting(self, side: Side) -> Iterator[None]:
-        """Raises _NoBaseError for an error of the old version after which the test can go on without that version."""
+        """If the old version fails to start, and the test can go on without that version, raises _NoBaseError."""
         try:
             yield
         except FilePerfError as error:

@@ -44,7 +44,7 @@ _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns tests' changes by node id, for a history. Only two known versions, loaded alternately, have some."""
+    """Returns, by node id, the ratios of new to old figures. Only known versions, loaded alternately, have some."""
     found = {}
     for result in results:
         ratios = {

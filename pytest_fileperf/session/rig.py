@@ -39,7 +39,7 @@ class Rig:
     loads: Loader = field(default_factory=Loader)
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
-    """Chance without a seed. Test suites seed Python's generator, and two sessions must not have the same luck."""
+    """Random numbers without a seed: test suites seed Python's, but two sessions must not have the same luck."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     time: TimeBudget | None = None
     """The time that all comparisons share; None if each has its own `max_duration`."""
