@@ -69,7 +69,7 @@ _LONGEST_LINE = 500
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|disk is full|\bENOSPC\b", re.IGNORECASE)
 """How Python, SQLite and Node say that the disk is full."""
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""Colours and moves of the cursor."""
+"""Escape sequences that colour text or move the cursor."""
 
 
 class FilePerfError(Exception):
@@ -166,7 +166,7 @@ class BaseFailedError(LoadError):
 
 
 class FileLimitError(LoadError):
-    """The test needs more connections than this process may open files."""
+    """The test needs more connections than the number of files that this process may open."""
 
     def __init__(self, *, connections: int, limit: int) -> None:
         self.connections = connections
@@ -218,7 +218,7 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns an indented block for a message's end. If a line says that the disk is full, a note stands first."""
+    """Returns an indented block for a message's end. If a line says that a disk is full, the block begins with that."""
     if not lines:
         return ""
     full = "\nIts log says that a disk is full. Free some space there" * any(map(_FULL.search, lines))

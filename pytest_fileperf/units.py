@@ -38,7 +38,7 @@ def _split(text: str) -> tuple[float, str] | None:
 
 
 def parse_duration_ns(value: str | float) -> int:
-    """Parses `"80ms"`, `"10s"`, `"2m"` or a number of seconds, up to a million hours. Raises ValueError."""
+    """Returns the nanoseconds in `"80ms"`, `"10s"`, `"2m"` or seconds, up to a million hours. Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not 0 <= value < math.inf:
             raise ValueError(f"{value!r} isn't a duration: it must be finite and not negative")
@@ -54,7 +54,7 @@ def parse_duration_ns(value: str | float) -> int:
 
 
 def parse_size_bytes(value: str | int) -> int:
-    """Parses `"256KiB"`, `"100MB"` or a whole number of bytes. Raises ValueError."""
+    """Returns the bytes in `"256KiB"`, `"100MB"` or a whole number of bytes. Raises ValueError."""
     size_bytes: float | None = None
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         size_bytes = value

@@ -189,7 +189,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def _remove_all() -> None:
-    """Removes the directories that are left as this process exits: Ctrl-C may come before `make` returns."""
+    """Removes remaining directories when this process exits: Ctrl-C may come before `make` returns."""
     for key, top in list(_tops.items()):
         with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):

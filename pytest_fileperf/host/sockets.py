@@ -63,7 +63,7 @@ def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
 def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
     """Returns the id of the outermost parent that shares the process's listening socket, or else `pid`.
 
-    Of the processes that share a socket, psutil names any.
+    psutil names only one of the processes that share a socket, by chance.
     """
     try:
         parent = psutil.Process(pid).parent()

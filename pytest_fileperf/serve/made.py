@@ -140,7 +140,7 @@ def made_of(
 
 
 def loaded(made: Made) -> Mapping[Part, object]:
-    """Returns the values that were sent; called in the server's process. Raises AppLoadError."""
+    """Returns the test's values by part. Called in the server's process. Raises AppLoadError if unpickling fails."""
     try:
         values: dict[Part, object] = _Unpickler(io.BytesIO(made.values)).load()
     except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported

@@ -30,7 +30,7 @@ from pytest_fileperf.units import exit_text
 STAGE_2 = str(Path(__file__).with_name("stage2_server.py"))
 """A script that starts uvicorn or gunicorn, or imports an app."""
 _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
-"""Exit codes after SIGINT or SIGTERM; 128 + signal as a shell has them."""
+"""Exit codes after SIGINT or SIGTERM. Shells add 128 to the signal's number."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 Spec = TypeVar("Spec", bound=ProcessSpec)
 

@@ -447,7 +447,7 @@ _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fa
 
 
 def parse_server(text: str) -> ServerSpec:
-    """Parses `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, `"command:…"`, or an `http://` URL.
+    """Returns the server in `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, `"command:…"` or a URL.
 
     Raises PlanError, with every problem and all valid names, for any other text.
     """

@@ -60,7 +60,7 @@ class Repository:
         timeout_s: float = _QUESTION_S,
         fine: Collection[int] = (0,),
     ) -> str:
-        """Returns the output of `git WORDS…` without the final newline. `given` is its input.
+        """Returns the output of `git WORDS…` without the final newline. `given` is Git's input.
 
         Raises GitError if Git's exit code is not in `fine`.
         """
@@ -74,7 +74,7 @@ class Repository:
             return None
 
     def has_commits(self) -> bool:
-        """Returns whether the user has made a commit in it. Raises PlanError if the repository is damaged."""
+        """Returns whether the user has made a commit in this repository. Raises PlanError for a damaged one."""
         try:
             return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
@@ -99,7 +99,7 @@ class Repository:
         return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
 
     def clone(self, commit: str, place: Path) -> None:
-        """Makes a repository at `place` that shares this one's objects, and checks the commit out. Raises GitError."""
+        """Makes a repository at `place` that shares this one's objects. Checks `commit` out in it. Raises GitError."""
         _git("clone", "--quiet", "--shared", "--no-checkout", str(self.top), str(place), directory=self.top)
         _git("checkout", "--quiet", "--detach", commit, directory=place)
 
@@ -168,7 +168,7 @@ def is_git_installed() -> bool:
 def find_repository(directory: Path) -> Repository | None:
     """Returns the repository that contains the directory. None if no repository does, or if Git isn't installed.
 
-    Raises PlanError for a repository that is bare, or that Git refuses.
+    Raises PlanError for a repository that is bare, or that Git refuses to read.
     """
     if not is_git_installed():
         return None

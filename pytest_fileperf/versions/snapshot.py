@@ -35,7 +35,7 @@ _ADVICE = "List such files in .gitignore, or compare only stored figures with `f
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """Settings for objects that are thrown away soon. These settings also keep Git from warnings about line ends."""
 _PATIENCE_S = 30.0
-"""A source tree of 20,000 files takes under a second. Longer mostly means data that nobody ignores."""
+"""Git's time to read the files. 20,000 source files take under a second. Longer mostly means data not ignored."""
 _MOST_BYTES = 256 << 20
 """Limit for new files together. More would delay each session by seconds, and make the user's repository large."""
 _LARGEST_BYTES = 16 << 20
