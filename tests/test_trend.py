@@ -212,3 +212,13 @@ def test_ten_jobs_push_to_one_branch_at_once_and_nothing_is_lost(tmp_path: Path)
     kept = [json.loads(line)["number"] for line in git(bare, "show", "fileperf-history:history.jsonl").splitlines()]
     assert sorted(kept) == list(range(10))
     assert git(bare, "show", "fileperf-history:README.md") == "kept"
+
+
+def test_a_page_takes_whatever_error_a_history_may_hold(tmp_path: Path) -> None:
+    metrics = {"rps": (0.0, 1e-200, 6)}
+    tests = {"test_api.py::test_get": {"old": "0" * 12, "work": "w", "ratios": metrics}}
+    lines = [line_of(day, commit, tests) for day, commit in enumerate(committed(tmp_path, 4))]
+    (tmp_path / "history.jsonl").write_text("".join(lines))
+    status, said, complaint = trend(tmp_path, "history.jsonl", "--html=trend.html")
+    assert (status, complaint) == (0, ""), said
+    assert "Trend of rps" in (tmp_path / "trend.html").read_text()

@@ -207,11 +207,12 @@ def waiting_to_be_accepted(port: int) -> int:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines: list[str] = []
         with suppress(OSError), Path(table).open(encoding="ascii") as file:
+            # Listening sockets (state 0A) come first. These are the first hundred lines.
             lines = file.read(16_384).splitlines()[1:]
         for line in lines:
             # "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 …": number, local, remote, state, queues
             fields = line.split()
-            if len(fields) < 5 or fields[3] != "0A":  # listening sockets come first
+            if len(fields) < 5 or fields[3] != "0A":
                 break
             if int(fields[1].rpartition(":")[2], 16) == port:
                 longest = max(longest, int(fields[4].partition(":")[2], 16))

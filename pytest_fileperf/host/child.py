@@ -86,7 +86,7 @@ class Child:
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last 40 lines of standard output and error. Empty if the directory was removed."""
+        """The last 40 lines, or 64 KiB, of standard output and error. Empty if the directory was removed."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - (64 << 10)))

@@ -71,6 +71,8 @@ def open_files(directory: str) -> int | None:
 
 
 class _Use(NamedTuple):
+    """A process's parent, and CPU times so far in ns."""
+
     parent: int
     own: int
     ended: int
@@ -85,7 +87,7 @@ if sys.platform == "linux":
     def cpu_time_ns(pid: int) -> int | None:
         """Returns the process's CPU time. None if the process has ended, or belongs to another user."""
         try:
-            return time.clock_gettime_ns((~pid << 3) | 2)  # the clock's number from clock_getcpuclockid(3)
+            return time.clock_gettime_ns((~pid << 3) | 2)  # as clock_getcpuclockid(3): 2 for user and system time
         except OSError:
             return None
 

@@ -166,7 +166,8 @@ class Profiler:
         workers, others = self._spies[: len(self._pids)], self._spies[len(self._pids) :]
         if not [spy for spy in workers if spy.has_begun(deadline_s)]:
             raise ProfilerUnavailableError(workers[0].problem)
-        deadline_s = time.monotonic() + 1.0  # they started with the workers', and a child that takes longer is left out
+        # The children's py-spies were started with the workers'. One that takes a second longer is left out.
+        deadline_s = time.monotonic() + 1.0
         for spy in others:
             spy.has_begun(deadline_s)
         for spy in self._spies:

@@ -304,7 +304,8 @@ def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callab
     for both in pairwise(olds):
         _tie(ties, *both, 0.0, 100 * _UNKNOWN_LINK)
     first = next(iter(olds))
-    offsets, above, ahead = dict[str, float](), dict[str, tuple[str, float]](), [(0.0, first, first, 0.0)]
+    offsets, ahead = dict[str, float](), [(0.0, first, first, 0.0)]
+    above = dict[str, tuple[str, float]]()  # each code's parent in the tree, and the variance between both
     while ahead:
         variance, code, parent, change = heappop(ahead)
         if code in offsets:
@@ -313,16 +314,16 @@ def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callab
         for following, seen in ties[code].items():
             # Code that was compared with one other only tells nothing about old codes.
             if following not in offsets and (following in olds or len(ties[following]) > 1):
-                weights = [1 / variance for _, variance in seen]
-                change = fmean((change for change, _ in seen), weights)
-                heappush(ahead, (1 / sum(weights), following, code, change))
+                changes, variances = zip(*seen, strict=True)
+                weights = [1 / each for each in variances]
+                heappush(ahead, (1 / sum(weights), following, code, fmean(changes, weights)))
     places = {code: place for place, code in enumerate(offsets)}
 
     def apart(one: str, other: str) -> float:
         total = 0.0
         while one != other:
             one, other = sorted((one, other), key=places.__getitem__)
-            other, variance = above[other]
+            other, variance = above[other]  # the one that joined later goes up
             total += variance
         return min(_UNKNOWN_LINK, total)
 

@@ -403,10 +403,10 @@ class Sequential:
         """Returns whether a regression is found, or no metric is left that more time may decide.
 
         Both need `Rules.known_pairs` pairs or `Rules.known_cycles` cycles. The second also needs `Rules.settled_pairs`
-        pairs. A metric does not PASS while its figures are worse by more than the tolerance. Nothing waits for a metric
-        that is only WATCHED.
+        pairs. Regressions of start-ups and of counts need neither, nor do counts alone. A metric does not PASS while
+        its figures are worse by more than the tolerance. Nothing waits for a metric that is only WATCHED.
         """
-        cycles = sum(len(pair.base.turns) for pair in pairs)
+        cycles = sum(len(pair.base.turns) for pair in pairs)  # 0 if these loads have none
         is_known = len(pairs) >= RULES.known_pairs or not 0 < cycles < RULES.known_cycles
         if worse := [METRICS[item.metric] for item in found if item.outcome is Outcome.REGRESSED]:
             return is_known or any(metric.of_start or metric.is_counted for metric in worse)

@@ -315,7 +315,7 @@ class SearchRules:
     """If the first rate meets the limits, the second rate is higher by this factor. Further rates double until a limit
     breaks."""
     few_broken: int = 3
-    """After this many loads in a row that break a limit by a little, the rate is halved."""
+    """If more loads than this break by a little, the rate is halved. Until then it is multiplied by `first`."""
     none_below: float = 1 / 8
     """If two loads at most at this share of the closed loop's rate break the limits, no rate meets them."""
     generator_near: float = 0.88

@@ -7,7 +7,7 @@ Steps
     Source: optimal partitioning (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE
     Signal Processing Letters 12 (2005) 105-108), with a local level model in each segment.
 Slow changes
-    A straight line between two means, if it fits the runs clearly better than one or several steps of one sign.
+    A straight line between two means, if it fits the runs clearly better than one step or several.
 Noise
     Neighbours tell how much runs differ beyond their stated errors (Birge's ratio).
 

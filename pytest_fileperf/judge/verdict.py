@@ -268,7 +268,7 @@ class MetricComparison:
         share = tolerance.floor / found.base
         if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance)
             share = share / (1 - share) if share < 1 else math.inf
-        share = min(share, 1000.0)  # bounds of an infinite one could not be subtracted
+        share = min(share, 1000.0)  # infinite bounds could not be subtracted
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:

@@ -368,6 +368,7 @@ def _told(
 ) -> FunctionGrowth:
     growth_s, caller = sign * _rise(parts), _caller(place, parts)
     (base_s, base_self_s), (now_s, now_self_s) = (_cost_of(place, side) for side in sides)
+    # Equal frames may differ in their line. The new version's comes last, so it replaces the old one's.
     newest = {frame: frame for side in sides for path in side for frame in path}
     return FunctionGrowth(
         frame=newest[place],

@@ -87,7 +87,8 @@ def growth_of(
         sums = [float(sum(own)) for own in values]
         grown = sums[-1] - sums[0]
         found[name] = grown / float(requests[-1] - requests[0])
-        # In any server 8 files or threads come and go, and one per connection.
+        # A heap may grow by 4 MiB just because it fragments. In any server 8 files or threads come and go, and one per
+        # connection.
         least = max(4 << 20, _LEAST_OF_MEMORY * sums[0]) if name == "memory_bytes" else 8 + connections
         knots = np.interp(np.linspace(requests[0], requests[-1], _QUARTERS + 1), requests, sums).tolist()
         part = _LASTING_SHARE * grown / _QUARTERS

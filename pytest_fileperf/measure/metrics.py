@@ -34,7 +34,7 @@ class LittlesLaw:
     rps: float
     """Requests/s as reported."""
     error: float
-    """`rps` and `by_law` may differ by this share: 3 % or three standard errors of the mean latency."""
+    """`rps` and `by_law` may differ by this share: 3 %, or three standard errors of the mean latency if more."""
     is_short: bool
     """Whether the mean latency is longer than the time for which each start-up was measured."""
 

@@ -157,9 +157,11 @@ def _notable_gates(result: Result) -> list[MetricComparison]:
 def _interval_text(gates: Iterable[MetricComparison]) -> str:
     """Returns `90 % interval of the change`; without a percentage if gates differ, empty if no gate has one."""
     levels = {item.confidence for item in gates if item.low is not None}
+    if not levels:
+        return ""
     level = levels.pop() if len(levels) == 1 else None
     sure = "" if level is None else f"{100 * level:.4g} % "
-    return f"{sure}interval of the change" if levels or level is not None else ""
+    return f"{sure}interval of the change"
 
 
 def _unknown_params(record: SessionRecord) -> list[str]:

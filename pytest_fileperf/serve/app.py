@@ -306,7 +306,7 @@ class FilesRead:
 
     def __call__(self, file: object, mode: str = "r", *args: object, **keywords: object) -> object:
         opened = self._open(file, mode, *args, **keywords)  # type: ignore[call-overload]  # what `open` takes is passed on
-        if not {*"wax+"}.intersection(mode) and isinstance(file, str | os.PathLike):
+        if set("wax+").isdisjoint(mode) and isinstance(file, str | os.PathLike):
             self.paths.add(os.path.abspath(os.fsdecode(file)))  # noqa: PTH100 # Path.absolute keeps `..`
         return opened
 

@@ -382,9 +382,8 @@ def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
         for name in ("lifespan", "default"):
             value = part_of(node, name)
             owner = value.__self__ if isinstance(value, MethodType) else value
-            if not type(owner).__module__.startswith(
-                ("starlette.", "fastapi.")
-            ):  # the framework's own values refer to the whole app
+            # The framework's own values refer to the whole app.
+            if not type(owner).__module__.startswith(("starlette.", "fastapi.")):
                 found.append((where, name))
     at = dict(nodes)
     return {part: value for part in found if (value := part_of(at[part[0]], part[1])) is not MISSING}

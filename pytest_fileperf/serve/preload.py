@@ -254,7 +254,7 @@ class Preloads:
     ) -> _Preload:
         idle = [key for key, known in self._forked.items() if not known.living and known.report is not None]
         # Each needs its app's memory. Two apps need 10: two of each version, and one for tests without a comparison.
-        for oldest in idle[: max(0, len(self._forked) - 9)]:
+        for oldest in idle[: max(0, len(self._forked) + 1 - 10)]:
             self._forked.pop(oldest).close()
         process = Child("server")
         directory = process.directory

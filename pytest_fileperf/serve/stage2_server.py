@@ -43,7 +43,7 @@ def _end(run_directory: Path, problem: str, *advice: str) -> NoReturn:
 
     message = f"{sys.prefix} has {problem}: `{shlex.join((sys.executable, '-m', 'pip', *advice))}`"
     leave(Failed(stage="packages", message=message), run_directory)
-    raise SystemExit(3)  # as in `start`
+    raise SystemExit(3)  # `start._START_FAILED`. That module may not be importable here
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ class _Alone:
     def _until_known(self) -> list[Run]:
         """Repeats loads until their figures are certain or the time is over. Omits runs on a busy machine if it can."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
+        # Up to a minute, and up to twelve times the usual load.
         limit_s = min(60.0, 12 * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
         last_s = begun_s

@@ -620,7 +620,7 @@ class Comparison:
         if not any(found.outcome is Outcome.REGRESSED and found.metric not in others for found in comparisons):
             return None
         changed = {} if self._base.python is None else changed_packages(Path(self._base.python))
-        # Up to twelve looks must fit into the time that is left, or into 30 % more than all of it.
+        # Up to twelve looks must fit into the time that is left. With them the test may exceed `max_duration` by 30 %.
         left_ns = 1.3 * self.plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
         look = self.plan.profile(max(600_000_000, round(left_ns / 12)))
         return explain_loss(look, looked, self.plan.generator_cores, loss, changed)

@@ -310,7 +310,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
         return 1.0
     others_ns = (busy_ns - sum(ran_ns) - ended_ns) / len(sides)
     by_others = max(0.0, min(others_ns / ran_ns[side], waited_ns / main_ns))
-    # With nine test runs on two cores, half of the time lost to the others remained hidden without this factor.
+    # A factor of 1.5 hid half of the time that nine test runs on two cores lost to each other.
     return 1 + stolen_ns / sum(ran_ns) + 3 * by_others
 
 

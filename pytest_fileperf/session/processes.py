@@ -69,6 +69,7 @@ class ServerTree:
 
     @property
     def has_passing_children(self) -> bool:
+        """Whether ended children did a tenth of the work. They live too briefly to get all cores one by one."""
         return self.cpu.ended_ns >= max(50_000_000, self._grown_ns() / 10)
 
     @property

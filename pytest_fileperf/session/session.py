@@ -121,6 +121,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
 # --- session
 
 _GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
+"""The gravest error first. A test raises its gravest one, with the texts of all."""
 _ON_ONE_BOOT = (
     "This test uses fileperf_server, so its data exists on one start-up of the server only. Measurements use "
     "other start-ups. Create the data with setup=, which runs on every start-up"

@@ -258,7 +258,7 @@ class Plan:
         if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
             raise PlanError(
                 f"rate: at {format_rate(settings.rate)}/s less than one request is due in "
-                f"{format_duration(duration_ns)}{f' on {boots} boots' if boots > 1 else ''}. Use a longer duration"
+                f"{format_duration(duration_ns)}{f' on {boots} start-ups' if boots > 1 else ''}. Use a longer duration"
             )
         return LoadPlan(
             connections=settings.connections,

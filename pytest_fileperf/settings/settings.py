@@ -263,7 +263,7 @@ def _unfit_metrics(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
     for metric, (kinds, lacks) in _NOT_OF.items():
         if not isinstance(server, kinds):
             continue
-        asked = [key for key in (f"max_{metric}",) if key in values]
+        asked = [f"max_{metric}"] if f"max_{metric}" in values else []
         for key in ("gate", "watch"):
             if metric not in values.get(key, ()):
                 continue
@@ -306,7 +306,7 @@ def for_capacity(settings: Settings) -> Settings:
 def for_one_load(settings: Settings) -> Settings:
     """Returns the same settings. Raises PlanError that lists every key that needs a search for the capacity."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
-    asked += [key for key in ("min_capacity",) if key in settings.limits]
+    asked += ["min_capacity"] if "min_capacity" in settings.limits else []
     problems = [f'{name} works only with a search. Write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
     if problems := [*problems, *_unfit_floors(settings.tolerances, settings.gate)]:
         raise PlanError(*problems)

@@ -485,7 +485,7 @@ def test_how_long_a_load_takes(
 
 def test_a_rate_too_low_for_a_single_request_is_told() -> None:
     assert planned(rate=0.5, duration="6s").load.rate == 0.5
-    with pytest.raises(PlanError, match=r"rate: at .*/s less than one request is due in 6.00 s on 3 boots"):
+    with pytest.raises(PlanError, match=r"rate: at .*/s less than one request is due in 6.00 s on 3 start-ups"):
         _ = planned(rate=0.3, duration="6s").load
 
 

@@ -43,7 +43,7 @@ def _chart(trend: Trend) -> Chart:
     size = -(-len(levels) // _MOST_MARKS)  # of very many runs, neighbours share a mark
     for begin in range(0, len(levels), size):
         end = min(begin + size, len(levels))
-        weights = [error**-2 for error in series.errors[begin:end]]
+        weights = [max(error, 1e-6) ** -2 for error in series.errors[begin:end]]  # files may have tiny errors
         change, *interval = shares(fmean(series.ratios[begin:end], weights), sum(weights) ** -0.5)
         others = f" and {format_count(end - begin - 1, 'later run')}" if size > 1 else ""
         points.append(((begin + end - 1) / 2, change))
