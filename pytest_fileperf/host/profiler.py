@@ -62,7 +62,7 @@ def find_py_spy() -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     collapsed: tuple[str, ...]
-    """For each process, lines of a stack and its sample count, as from `py-spy record --format raw --threads`."""
+    """A text for each process: lines of a stack and its samples, as from `py-spy record --format raw --threads`."""
     cpu_s: tuple[CpuTime | None, ...]
     """For each process, the CPU time that it used while it was sampled. None if unknown."""
     torn: bool

@@ -16,8 +16,10 @@ from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
 MOST_SAMPLES = 2_000
-"""With more, every other sample is dropped, and samples are half as frequent from then on. A `Footprint`
-reads less, and keeps twice as many."""
+"""With more samples, every other one is dropped, and samples are half as frequent from then on.
+
+A `Footprint` reads less, and keeps twice as many.
+"""
 
 
 class Footprint:

@@ -235,7 +235,7 @@ def lend_package(run_directory: Path) -> Path:
 # --- Reports from server processes about their start
 
 QUERIES = "queries"
-"""Lines of a `QueryCounter`."""
+"""Names the files with lines of a `QueryCounter`."""
 STARTED = "started"
 """Noted when a process begins to load the app. If more processes do than there are workers, one has died."""
 HELD = "held"

@@ -45,7 +45,7 @@ _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "so
 def describe(value: object, *, is_outline: bool = False) -> str:
     """Returns a description: plain values as written, functions by name, objects by their attributes or `__repr__`.
 
-    For an inner function, the description has its line and the values of the outer function's variables.
+    For an inner function, the description contains the function's line and the values of the outer one's variables.
     """
     for depth in range(4, 0, -1):
         with suppress(_TooMuchError):
@@ -227,14 +227,14 @@ def _dictionary_of(value: object) -> dict[str, object]:
 
 
 def _sorted_in_braces(text: str) -> str:
-    """Sorts the items in braces, because a set's order differs between processes."""
+    """Returns the text with sorted items in braces, because a set's order differs between processes."""
     while (found := re.search(r"\{([^{}]*)\}", text)) is not None:
         text = f"{text[: found.start()]}\0{', '.join(sorted(found[1].split(', ')))}\1{text[found.end() :]}"
     return text.replace("\0", "{").replace("\1", "}")
 
 
 def _short(text: str, longest: int) -> str:
-    """Cuts a long text, and adds a digest that distinguishes it from texts with the same beginning."""
+    """Returns the text. A long text is cut, and gets a digest that distinguishes it from texts with the same start."""
     return text if len(text) <= longest else f"{text[:longest]}… ({digest(text)})"
 
 

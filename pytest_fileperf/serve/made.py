@@ -297,7 +297,7 @@ def in_words(part: Part, entries: tuple[str, ...]) -> str:
 
 
 def _without_passwords(entry: str) -> str:
-    """Replaces passwords by digests, so that different ones still differ."""
+    """Returns the entry with digests in place of passwords, so that different passwords still differ."""
     return _PASSWORD.sub(lambda found: f"{found[1]}:…{digest(found[2])}@", entry)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STABILISERS = ("hash seed", "addresses")
 SEED = "PYTHONHASHSEED"
 LAYOUT = "PYTEST_FILEPERF_LAYOUT"
-"""The length of its value moves the stack, and is the seed for moving the heap."""
+"""An environment variable. The length of its value moves the stack, and is the seed for moving the heap."""
 _TUNABLES = "GLIBC_TUNABLES"
 _POOL_BYTES, _SMALL_BYTES = 16 << 10, 512
 """pymalloc takes objects of one size from pools of the first size; objects above the second come from malloc."""
