@@ -59,8 +59,8 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.SHARE: (" %", 100.0),
     Unit.COUNT: ("", 1.0),
 }
-"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. They never vary, so that values
-compare at a glance."""
+"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. Each unit has only one of both, so
+that two values compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -728,7 +728,7 @@ def stale_among(
     No test makes a stale baseline any more. `whole` contains the modules whose tests were all collected, and `tests`
     all collected tests, even deselected ones. `passed` contains the tests that passed, and `measured` the keys that
     they measured. A key is a test's id. `#2` and so on follow for the test's further measurements, and `#upload` for a
-    part of a load.
+    part of a load. `is_gone` says whether a module's file is gone.
     """
     found = {}
     for key in sorted(keys):

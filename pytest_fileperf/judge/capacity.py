@@ -404,7 +404,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:
-    """Returns the usable loads. A load is unusable without requests, and if the load generator was too slow for it."""
+    """Returns the usable loads, which have requests and for which the load generator was fast enough."""
     return tuple(load for load in seen if load.made and not load.by_generator)
 
 

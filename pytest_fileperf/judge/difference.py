@@ -122,7 +122,7 @@ class Differences:
         return [(self.main, threshold.part(1 - share)), (self.guard, threshold.part(share))]
 
     def may_be_worse(self, limit: float) -> bool:
-        """Returns whether the guard is worse than `limit`, a log ratio. If so, the outcome isn't PASS."""
+        """Returns whether the guard is surely worse than `limit`, a log ratio. If so, the outcome isn't PASS."""
         return self.guard is not None and self.guard.is_above(limit, RULES.bound_error)
 
     @property

@@ -344,8 +344,8 @@ class Level:
     rounds: tuple[tuple[float, ...], ...]
     """For each start-up in `boots`: the values of its rounds, as far as known."""
     sampling: float | None
-    """Mean variance of a value in `boots` by chance, if a percentile has few requests, or a capacity few loads. None
-    for metrics of rounds."""
+    """Mean variance of a value in `boots` by chance. A percentile has it because of few requests, a capacity because of
+    few loads. None for other metrics."""
 
     @property
     def mean(self) -> float:

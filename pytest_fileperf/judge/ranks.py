@@ -215,7 +215,7 @@ class _Tail:
 
 
 def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Tail, _Tail]:
-    """Returns a pair's tails, for the old and the new version. For `most` see `excess_of`."""
+    """Returns a pair's old and new version, each as `_Tail`. For `most` see `excess_of`."""
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
     pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2

@@ -35,7 +35,7 @@ class Rules:
     """Error of one-sided bounds: a worsening within the tolerance is taken for a greater one, or the other way round.
     The shown interval has a bound on each side, so it contains the change with 90 %."""
     power: float = 0.80
-    """Probability that a worsening shows which reports call visible: the usual convention."""
+    """If reports call a worsening visible, it shows with this probability: the usual convention."""
 
     excluded_more: float = 0.02
     """PASS of a rate excludes a loss that exceeds the tolerance by this log ratio. With 3 % this is 5.1 %."""
@@ -51,18 +51,18 @@ class Rules:
     # --- stored baselines (`gate`)
 
     boot_sd: Deviations = (0.01, 0.025, 0.05)
-    """For the mean of a start-up, compared with other start-ups. Measured: 0.3 to 1.0 % if stabilised (sources of
-    chance are fixed), 3.9 to 4.9 % if not. Partly stabilised is between the two."""
+    """How much a start-up's mean differs from other start-ups. Measured: 0.3 to 1.0 % if stabilised (sources of chance
+    are fixed), 3.9 to 4.9 % if not. Partly stabilised is between the two."""
     boot_prior_df: int = 4
-    """Weight of `boot_sd` beside the observed spread: as much as the start-ups of two versions with three each."""
+    """Weight of `boot_sd`, in degrees of freedom: as much as the start-ups of two versions with three each."""
     round_sd: Deviations = (0.03, 0.03, 0.05)
-    """For a round, compared with other rounds of its start-up. Measured: 2.4 to 2.9 % if stabilised (sources of chance
-    are fixed), 4 to 5 % if not."""
+    """How much a round differs from other rounds of its start-up. Measured: 2.4 to 2.9 % if stabilised (sources of
+    chance are fixed), 4 to 5 % if not."""
     round_prior_df: int = 4
-    """Weight of `round_sd` beside the observed spread: little if two versions have three start-ups of four rounds each
-    (18)."""
+    """Weight of `round_sd`, in degrees of freedom. It is little beside the 18 of two versions with three start-ups of
+    four rounds each."""
     environment_sd: float = 0.25
-    """For the log mean of unchanged code, compared with other sessions or environments. In campaigns, sessions on one
+    """How much the log mean of unchanged code differs between sessions or environments. In campaigns, sessions on one
     machine deviated by 0.16 to 0.30. A percentile has `tail_factor` times as much."""
     environment_noted: float = 2.0
     """An environment that is slower by up to this many `environment_sd` changes no outcome: a rate is 39 % lower.
@@ -72,8 +72,8 @@ class Rules:
     lower."""
 
     known_to: float = 0.015
-    """A baseline's requests/s, and other metrics of rounds, are known well enough if their logarithm has this standard
-    error."""
+    """A baseline's requests/s, and other metrics of rounds, are known well enough if their logarithm's standard error
+    is this."""
 
     # --- whether two versions give the same answers (`evidence`)
 
@@ -143,8 +143,9 @@ class Rules:
     known_pairs: int = 5
     """This many pairs of start-ups show by themselves how much they differ."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)
-    """For the log ratio of two start-ups of the same code. Not stabilised it is √2 times the deviation of one start-up.
-    Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231 pairs)."""
+    """How much two start-ups of the same code differ, as a log ratio. Not stabilised it is √2 times the deviation of
+    one start-up. Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231
+    pairs)."""
     pair_prior_df: int = 8
     """Weight of `pair_sd` beside the observed spread: as much as nine pairs. The spread of requests/s differed between
     259 comparisons on one kind of machine, which gives 7 to 20. Memory has the same weight, but nobody measured it. The
@@ -204,7 +205,7 @@ class Rules:
     ranking_alpha: float = 0.05
     """Highest probability that any equal variants of a group get different ranks."""
     drift_sd: float = 0.015
-    """For the log mean of the same code, from one test of a session to the next. Measured: up to 4 % within a minute,
+    """How much the log mean of the same code differs between tests of a session. Measured: up to 4 % within a minute,
     or 1.2 % if spread evenly."""
     drift_df: int = 30
     """Weight of `drift_sd`, in degrees of freedom: it comes from one machine, so it isn't certain. A session can tell
@@ -293,7 +294,7 @@ class SearchRules:
     """A load's requests come close together by chance, which changes a server's pace by this / √requests. Their number
     varies by 1 / √number, and their distances vary too. 1.2 fits M/D/1."""
     most_crowding: float = 0.1
-    """The most that `crowding` makes of few requests, because only some of their requests meet a queue."""
+    """By `crowding`, a server's pace varies at most by this. With few requests, only some of them meet a queue."""
     middle_room: float = 1.2
     """Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits
     searches of M/D/1 with limits of 10 and 20 times a request's duration."""
@@ -383,7 +384,7 @@ class TrendRules:
     """An odd run's ratio is drawn to this many deviations from the median of `window` runs. If errors have long tails,
     0.55 false alarms remain of 2.0, and as many steps are found."""
     prior_runs: int = 20
-    """The errors that runs state count as if this many neighbours confirmed them. Real neighbours show how right they
+    """Weight of the errors that runs state: as much as this many runs. Neighbouring runs show how right these errors
     are."""
     machine_sd: float = 0.01
     """How much log ratios on two kinds of machine may differ (standard deviation). It is a guess, because no histories

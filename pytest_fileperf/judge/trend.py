@@ -57,7 +57,7 @@ class Observed:
     """Standard errors of `ratios`, as each run states them."""
     links: Sequence[float]
     """For each run: the variance of the ratio of its old code to the old code of the run before. 0 if both are the
-    same."""
+    same. A new kind of machine adds to it."""
     session_sd: float
 
 

@@ -42,7 +42,7 @@ class ReasonKind(Enum):
     OTHER_ROWS = auto()
     """The requests are the same, but with other rows of their feed."""
     OTHER_ANSWERS = auto()
-    """The new version is faster, but gives other answers."""
+    """The new version seems better, but gives other answers."""
     SAME_CODE = auto()
     SAME_FILES = auto()
     """Both versions ran files that Git ignores."""
@@ -138,8 +138,8 @@ class Reason:
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """If latency jumps between two percentiles: each percentile with its seconds."""
     differences: tuple[str, ...] = ()
-    """A text for each difference from the baseline but packages: `cores was 2, is 4`. Also for wrong answers, or
-    files."""
+    """A text such as `cores was 2, is 4` for each difference from the baseline, without packages. For some kinds, wrong
+    answers or files."""
     packages: tuple[str, ...] = ()
     """A text for each package that changed since the baseline: `starlette 1.0 → 1.1`."""
     busy: Busy | None = None

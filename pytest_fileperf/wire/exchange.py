@@ -18,8 +18,8 @@ SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
 """If fewer bytes of a body are left, they are read, because skipping saves nothing. Only Linux skips, with
 `MSG_TRUNC`."""
 _KNOWN_MOST = 64
-"""Most known answers, of some KiB each. A `date` header makes a new answer each second, and more would look like a
-leak."""
+"""Most known answers to keep, of some KiB each. A `date` header makes a new answer each second. Without a limit, these
+would look like a memory leak."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
