@@ -98,8 +98,8 @@ class Differences:
 
     metric: Metric
     main: Difference
-    """The difference of a rate in typical turns, if both versions were loaded in alternating turns. Else of all
-    requests."""
+    """The difference of a rate in typical turns, if both versions were loaded in alternating turns. Otherwise the
+    difference by all requests."""
     guard: Difference | None = None
     """A rate's difference over all turns, or a percentile's difference for the requests between stalls. A stall is a
     pause of all requests."""

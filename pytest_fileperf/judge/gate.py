@@ -77,8 +77,8 @@ class ErrorBudget:
     def level(self, gates: int, *, of_parts: int = 0) -> float:
         """Returns the probability of error for each gate of the next test.
 
-        `gates` is the number of its gates for the whole load, `of_parts` for parts of the load. Only the first have a
-        share of their own, which all gates divide.
+        `gates` counts the test's gates for the whole load, `of_parts` for parts of the load. Only gates for the whole
+        load have a share of the error. All gates of the test divide these shares.
         """
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
@@ -342,9 +342,9 @@ def judge_same_code(
 ) -> tuple[MetricComparison, ...]:
     """Returns PASS for each metric if the code equals the baseline's code, which cannot be slower.
 
-    Changed packages do not matter, because their cost belongs to the environment. If a metric was not measured `now`,
-    it is INCONCLUSIVE. All are if the generator was `saturated`, or if the baseline has other work. The comparisons
-    have the baseline's figures if machine profile, work and the server's way of starting are the same.
+    Changed packages do not matter, because their cost belongs to the environment. A metric that was not measured `now`
+    is INCONCLUSIVE. All metrics are so if the generator was `saturated`, or if the baseline has other work. The
+    comparisons have the baseline's figures if machine profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences

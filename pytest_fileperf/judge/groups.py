@@ -57,7 +57,7 @@ class Place:
     """`value` over the best member's value: at most 1 for a rate, at least 1 for a duration."""
     low: float | None = None
     high: float | None = None
-    """The interval of `ratio` at the ranking's confidence. None for the best member."""
+    """`low` and `high` are the interval of `ratio` at the ranking's confidence. None for the best member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

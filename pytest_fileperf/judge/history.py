@@ -296,10 +296,10 @@ def _tie(ties: Ties, one: str, other: str, change: float, variance: float) -> No
 
 
 def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callable[[str, str], float]]:
-    """Returns each old code's log ratio to the first old code, and a function.
+    """Returns each old code's log ratio to the first, and a function for the variance of two old codes' ratio.
 
-    It gives the variance of two codes' ratio. The most certain ratios in `ties` form a tree (Prim's algorithm). Two
-    successive old codes without a measured ratio count as equal, with the variance `_UNKNOWN_LINK`.
+    The most certain ratios in `ties` form a tree (Prim's algorithm). Two successive old codes without a measured ratio
+    count as equal, with the variance `_UNKNOWN_LINK`.
     """
     for both in pairwise(olds):
         _tie(ties, *both, 0.0, 100 * _UNKNOWN_LINK)
@@ -356,10 +356,7 @@ class Trend:
 
     @property
     def is_known(self) -> bool:
-        """Whether runs connect all old codes since then.
-
-        If two old codes have no known ratio, the change's error is at least 1.
-        """
+        """Whether the change `total` is known. If no runs connect two of its old codes, its error is at least 1."""
         return self.total[1] < 1
 
 

@@ -196,7 +196,7 @@ def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> floa
 
 
 def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: float) -> float:
-    """Returns by which factor the time must grow, beyond this evidence's, to show a change (a log ratio)."""
+    """Returns the time that shows a change (a log ratio), as a multiple of this evidence's time."""
 
     def times(difference: Difference, threshold: Threshold) -> float:
         seen = difference.margin(1 - RULES.power)
@@ -207,7 +207,7 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
-    """Returns by which factor the time must grow, beyond these pairs', to decide at the last look. May be infinite.
+    """Returns the time that is likely to decide at the last look, as a multiple of these pairs' time. May be infinite.
 
     Errors shrink with the square root of the time, and the estimate stays. If the pairs show too little, returns 2.
     """
@@ -325,7 +325,8 @@ class NoiseFloor:
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
     """Returns the smallest visible changes, by a comparison of the same code with itself that took these `seconds`.
 
-    If half of a change in `ASKED` is less than `tolerance`, its time is for this half as the tolerance.
+    To see a change in `ASKED`, the tolerance must be smaller. If `tolerance` exceeds half of the change, this half
+    replaces it.
     """
     evidence = paired_evidence(metric, pairs)
     if evidence is None:

@@ -65,11 +65,11 @@ class Rules:
     """How much the log mean of unchanged code differs between sessions or environments. In campaigns, sessions on one
     machine deviated by 0.16 to 0.30. A percentile has `tail_factor` times as much."""
     environment_noted: float = 2.0
-    """An environment that is slower by up to this many `environment_sd` changes no outcome: a rate is 39 % lower.
+    """An environment that is slower by up to this many `environment_sd` (a rate that is 39 % lower) changes no outcome.
     Beyond, unchanged code does not PASS."""
     environment_failed: float = 5.0
-    """The test fails if the environment's whole interval is slower by this many `environment_sd`: a rate is 71 %
-    lower."""
+    """The test fails if the environment's whole interval is slower by this many `environment_sd` (a rate that is 71 %
+    lower)."""
 
     known_to: float = 0.015
     """A baseline's requests/s, and other metrics of rounds, are known well enough if their logarithm's standard error
@@ -126,7 +126,7 @@ class Rules:
     hopeless_from: float = 0.5
     """No comparison is given up before this share of its time."""
     hopeless_errors: float = 2.0
-    """A comparison is given up if nothing is decided even if the estimate moves by this many standard errors."""
+    """A comparison is given up if it would stay undecided even if the estimate moved by this many standard errors."""
     least_pairs: int = 3
     """Fewer pairs do not show how much start-ups differ, and decide nothing."""
     few_pairs_times: float = 1.2
@@ -159,9 +159,9 @@ class Rules:
     of the same code had a false alarm. With more cycles it is the biweight. In much noise the biweight finds 5 % in 63
     % of GETs, Hodges–Lehmann in 53 %."""
     deviation_cycles: int = 7
-    """With fewer cycles, a pair's uncertainty comes from their variance, because five may agree by chance. With more,
-    it comes from their median deviation. In 96 first pairs of the same code the variance made errors 1.6 and 3.1 times
-    too large. Stalls hardly move the estimate."""
+    """With fewer cycles, a pair's uncertainty comes from the cycles' variance, because five cycles may agree by chance.
+    With more, it comes from their median deviation. In 96 first pairs of the same code the variance made errors 1.6 and
+    3.1 times too large. Stalls hardly move the estimate."""
     least_cycles: int = 3
     """Fewer cycles do not show how uncertain a pair of start-ups is: two may agree by chance."""
     prior_cycles: int = 10
