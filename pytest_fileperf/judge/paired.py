@@ -379,6 +379,11 @@ class Sequential:
         if len(pairs) < least and elapsed_s + next_s <= RULES.few_pairs_times * self._limit_s + RULES.few_pairs_more_s:
             return None
         last = elapsed_s + next_s > self._limit_s
+        cycles = sum(len(pair.base.turns) for pair in pairs)  # 0 if these loads have none
+        is_known = len(pairs) >= RULES.known_pairs or not 0 < cycles < RULES.known_cycles
+        is_exact = all(METRICS[name].is_counted or METRICS[name].of_start for name in self._tolerances)
+        if not (last or is_known or is_exact):
+            return None
         at = 1.0 if last else min(elapsed_s / self._limit_s, 0.99)
         share = share_of_looks(self._looked_at, at)
         if share <= 0 and not is_counted:
@@ -403,17 +408,14 @@ class Sequential:
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or no metric is left that more time may decide.
 
-        Both need `Rules.known_pairs` pairs or `Rules.known_cycles` cycles. The second also needs `Rules.settled_pairs`
-        pairs. Regressions of start-ups and of counts need neither, nor do counts alone. A metric does not PASS while
-        its figures are worse by more than the tolerance. Nothing waits for a metric that is only WATCHED.
+        The second needs `Rules.settled_pairs` pairs. A metric does not PASS while its figures are worse by more than
+        the tolerance. Nothing waits for a metric that is only WATCHED.
         """
-        cycles = sum(len(pair.base.turns) for pair in pairs)  # 0 if these loads have none
-        is_known = len(pairs) >= RULES.known_pairs or not 0 < cycles < RULES.known_cycles
-        if worse := [METRICS[item.metric] for item in found if item.outcome is Outcome.REGRESSED]:
-            return is_known or any(metric.of_start or metric.is_counted for metric in worse)
+        if any(item.outcome is Outcome.REGRESSED for item in found):
+            return True
         if all(METRICS[item.metric].is_counted and item.outcome is not Outcome.INCONCLUSIVE for item in found):
             return True
-        if len(pairs) < RULES.settled_pairs or not is_known:
+        if len(pairs) < RULES.settled_pairs:
             return False
         return all(
             is_hopeless(METRICS[item.metric], pairs, tolerance=item.tolerance, alpha=self._alpha, at=at)

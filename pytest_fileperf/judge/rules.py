@@ -139,7 +139,8 @@ class Rules:
     known_cycles: int = 15
     """With fewer cycles in fewer than `known_pairs`, a comparison that has time goes on. A cycle is a turn on each
     version. Three pairs of one to three cycles may agree by chance. On two cores with 8 to 21 busy programs, this
-    failed 2 of 60 tests of unchanged code. On a quiet machine, the first three pairs have 21 or more."""
+    failed 2 of 60 tests of unchanged code. On a quiet machine, three pairs of a closed loop have 21 or more. Slow
+    endpoints, and loads at a rate, have one or two cycles in a pair."""
     known_pairs: int = 5
     """This many pairs of start-ups show by themselves how much they differ."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)

@@ -207,6 +207,7 @@ class Recorder:
         return typical_rps([tally.ends for tally in tallies], self._connections)
 
     def _close(self, end_ns: int, phase: Phase) -> None:
+        typical = self._typical_rps(self.tallies, phase)  # before the server's CPU time is read, as it takes a moment
         if self._keeps_ends:
             self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
         ended = [
@@ -223,7 +224,7 @@ class Recorder:
         before_ns, after_ns = self._server_cpu_mark, self._server_cpu()
         whole = Round.summed(
             ended[: len(self.tallies)],
-            typical_rps=self._typical_rps(self.tallies, phase),
+            typical_rps=typical,
             server_cpu_ns=None if before_ns is None or after_ns is None else max(0, after_ns - before_ns),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
             code_ns=self.code_ns - self._code_mark,

@@ -59,6 +59,8 @@ class Frame:
     either."""
     line: int = field(compare=False)
     """The function's first line; 0 if unknown."""
+    apart: int = 0
+    """The line again, until `place_of`: samples of two functions with the same name in one file are counted apart."""
     own_code: bool = False
     """After `place_of`: whether the function belongs to the project, not to a package or the standard library."""
     package: str = ""
@@ -278,11 +280,11 @@ def place_of(frame: Frame, root: Path) -> Frame:
         match = library.fullmatch(file)
         if match is not None:
             package = match[1].partition("/")[0] if library is _INSTALLED else ""
-            return replace(frame, file=match[1], package=package)
+            return replace(frame, file=match[1], package=package, apart=0)
     inner = _inside(file, str(root))
     if inner is None and PurePath(file).is_absolute():  # file or root may be a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))
-    return replace(frame, file=file if inner is None else inner, own_code=inner is not None)
+    return replace(frame, file=file if inner is None else inner, own_code=inner is not None, apart=0)
 
 
 def _inside(file: str, root: str) -> str | None:
@@ -297,7 +299,8 @@ def _frame(word: str) -> Frame:
     match = _FRAME.fullmatch(word)
     if match is None:
         return Frame(function=word, file="", line=0)
-    return Frame(function=match["function"], file=match["file"], line=int(match["line"] or 0))
+    line = int(match["line"] or 0)
+    return Frame(function=match["function"], file=match["file"], line=line, apart=line)
 
 
 def _with_slashes(path: str) -> str:

@@ -91,7 +91,7 @@ class LoadPlan:
         if self.requests is not None:
             return ClosedLoop(requests=self.requests, duration_ns=self.duration_ns)
         if self.burst is not None:
-            return Arrivals(due_ns=(0,) * self.burst)
+            return Arrivals(requests=self.burst)
         whole: Pacing
         if self.rate is not None and self.seed is not None:
             whole = random_arrivals(self.rate, self.duration_ns, self.seed)

@@ -160,21 +160,23 @@ class Arrivals:
     """Requests are due at fixed instants, as in a burst."""
 
     open_loop = slots_rest = True
-    due_ns: tuple[int, ...]
-    """The due time of each request, ascending."""
+    requests: int
+    due_ns: tuple[int, ...] = ()
+    """The due time of each request, ascending; empty if all are due at 0."""
     duration_ns: int = 0
     """The load lasts for at least this time, even if its last request is due earlier."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        if started < len(self.due_ns):
-            return self.due_ns[started]
+        if started < self.requests:
+            return self.due_ns[started] if self.due_ns else 0
         return self.duration_ns if elapsed_ns < self.duration_ns else None
 
 
 @lru_cache(maxsize=2)  # a load asks for its pacing several times
 def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
     """Returns the arrivals of independent users, on average `rate` a second (a Poisson process)."""
-    return Arrivals(due_ns=tuple(instants(rate, duration_ns, seed).tolist()), duration_ns=duration_ns)
+    due_ns = tuple(instants(rate, duration_ns, seed).tolist())
+    return Arrivals(requests=len(due_ns), due_ns=due_ns, duration_ns=duration_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

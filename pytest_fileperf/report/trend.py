@@ -101,8 +101,9 @@ def _values(trend: Trend) -> dict[str, object]:
 
 def newest_first(trends: Sequence[Trend]) -> list[Trend]:
     """Returns the trends by their last step (lasting change), the newest first. Trends without a step come last."""
-    changed = sorted((own for own in trends if own.steps), key=lambda own: own.series.runs[own.steps[-1].at].time)
-    return [*reversed(changed), *(own for own in trends if not own.steps)]
+    changed = [own for own in trends if own.steps]
+    changed.sort(key=lambda own: own.series.runs[own.steps[-1].at].time, reverse=True)
+    return [*changed, *(own for own in trends if not own.steps)]
 
 
 def titles(trends: Sequence[Trend]) -> dict[str, str]:

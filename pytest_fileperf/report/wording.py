@@ -320,7 +320,7 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.FIGURES_ONLY: "compared with stored figures only: {names}",
     NoteKind.SAME_CODE: "the code is the same as {names}",
     NoteKind.IN_TURN: "measured alternately with the code of {names}",
-    NoteKind.PACKAGES_HERE: "{names}, so the old code ran with the packages installed here",
+    NoteKind.PACKAGES_HERE: "{names}. It ran with the packages installed here",
     NoteKind.PACKAGES: "changed packages: {names}",
     NoteKind.ROUGHLY_KNOWN: "the machine is noisy, so the stored figures are exact only to ±{share} %. "
     f"The goal is ±{100 * RULES.known_to:g} %",

@@ -101,11 +101,12 @@ def app_spec(app: object) -> AppSpec:
     return AppSpec(min(found, key=_remoteness) if found else app, factory)
 
 
-def _remoteness(name: str) -> tuple[bool, bool, int, str]:
+def _remoteness(name: str) -> tuple[bool, bool, int, str, str]:
     """A sort key for import strings. Packages of tests come last, then private attributes, then nested modules."""
     module_name, _, attribute = name.partition(":")
     words = module_name.split(".")
-    return (not {"test", "tests", "testing"}.isdisjoint(words), attribute.startswith("_"), len(words), name)
+    is_test = not {"test", "tests", "testing"}.isdisjoint(words)
+    return (is_test, attribute.startswith("_"), len(words), module_name, attribute)
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:

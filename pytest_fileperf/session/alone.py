@@ -94,8 +94,8 @@ class _Alone:
         if plan.profiles:
             number = self._rig.servers.serving(plan.settings.server, plan.app) or 0
             cpu_s = measurement.server.cpu_per_request
-            with self._booted(number, lambda _: None) as (server, load_by):
-                looked = Looked(server=server, load=load_by, root=None, cpu_per_request=cpu_s)
+            with self._booted(number, lambda _: None) as (profiled, load_by):
+                looked = Looked(server=profiled, load=load_by, root=None, cpu_per_request=cpu_s)
                 whole = whole.having(explanation=explain_costs(plan.profile(), looked, plan.generator_cores))
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 

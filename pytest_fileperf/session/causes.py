@@ -249,24 +249,24 @@ def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) 
                 with suppress(ProfilerUnavailableError):  # the look without the lock remains
                     sampled = with_threads(sampled, _look(plan, sides[index], cores, by_lock=True)[0])
             seen[index].append((sampled, requests))
+        threads = threads_of(sampled for looks in seen for sampled, _ in looks)
+        has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
+
+        def profile(side: Looked, looks: Sequence[tuple[Sampled, int]]) -> Profile:
+            return profile_of(
+                [sampled for sampled, _ in looks],
+                requests=sum(requests for _, requests in looks),
+                cpu_per_request=side.cpu_per_request,
+                threads=threads,
+                has_unseen=has_unseen,
+            )
+
+        return [
+            (profile(side, looks), tuple(profile(side, (look,)) for look in looks) if len(seen) > 1 else ())
+            for side, looks in zip(sides, seen, strict=True)
+        ]
     except (FilePerfError, OSError, ValueError) as error:  # never costs the verdict
         return "no profile: " + str(error).partition("\n")[0]
-    threads = threads_of(sampled for looks in seen for sampled, _ in looks)
-    has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
-
-    def profile(side: Looked, looks: Sequence[tuple[Sampled, int]]) -> Profile:
-        return profile_of(
-            [sampled for sampled, _ in looks],
-            requests=sum(requests for _, requests in looks),
-            cpu_per_request=side.cpu_per_request,
-            threads=threads,
-            has_unseen=has_unseen,
-        )
-
-    return [
-        (profile(side, looks), tuple(profile(side, (look,)) for look in looks) if len(seen) > 1 else ())
-        for side, looks in zip(sides, seen, strict=True)
-    ]
 
 
 def _look(plan: LoadPlan, side: Looked, cores: Cores, *, by_lock: bool = False) -> tuple[Sampled, int]:

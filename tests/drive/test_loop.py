@@ -104,7 +104,7 @@ def test_a_fixed_count_starts_exactly_so_many(slot_count: int) -> None:
     [
         (ClosedLoop(requests=3, duration_ns=10_000 * MS), 1, True),
         (ClosedLoop(requests=3, duration_ns=10_000 * MS), 2, False),
-        (Arrivals(due_ns=(0,) * 3), 1, False),
+        (Arrivals(requests=3), 1, False),
     ],
 )
 def test_only_a_single_slot_of_a_closed_loop_begins_its_next_work_at_once(
@@ -148,7 +148,7 @@ def test_a_closed_loop_says_nothing_of_when_work_was_due() -> None:
 def test_work_that_waits_longer_than_the_time_limit_for_a_slot_is_dropped() -> None:
     async def load() -> tuple[Recorder, list[int | None]]:
         recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
-        loop = LoadLoop(pacing=Arrivals(due_ns=(0,) * 10), recorder=recorder, timeout_ns=50 * MS)
+        loop = LoadLoop(pacing=Arrivals(requests=10), recorder=recorder, timeout_ns=50 * MS)
         slot = SlowSlot(loop)
         origin_ns = monotonic_ns()
         recorder.begin(origin_ns)

@@ -369,11 +369,11 @@ def test_reading() -> None:
 
     read = profile_of([looked(text, again)], requests=20)
 
-    module = Frame(function="<module>", file="/work/app/a b.py", line=1)
+    module = Frame(function="<module>", file="/work/app/a b.py", line=1, apart=1)
     assert read.stacks == {
-        (module, Frame(function="Cart.total", file="/work/app/main.py", line=7)): 3,
+        (module, Frame(function="Cart.total", file="/work/app/main.py", line=7, apart=7)): 3,
         (module,): 6,
-        (Frame(function="f", file="<frozen os>", line=9), Frame(function="native", file="", line=0)): 1,
+        (Frame(function="f", file="<frozen os>", line=9, apart=9), Frame(function="native", file="", line=0)): 1,
     }
     assert (read.samples, read.seconds, read.requests) == (10, 0.05, 20)
     assert read.cost == pytest.approx(0.0025)

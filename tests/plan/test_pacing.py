@@ -37,7 +37,7 @@ def stages(*pairs: tuple[float, float]) -> tuple[Stage, ...]:
 
 UP_AND_DOWN = stages((2, 10), (1, 10), (2, 0))
 JUMP = stages((0, 5), (1, 5))
-BURST = Arrivals(due_ns=(0,) * 3)
+BURST = Arrivals(requests=3)
 PAUSE = stages((1, 2), (0, 0), (1, 0), (0, 2), (1, 2))
 
 

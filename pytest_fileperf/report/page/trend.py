@@ -45,7 +45,7 @@ def _chart(trend: Trend) -> Chart:
         end = min(begin + size, len(levels))
         weights = [max(error, 1e-6) ** -2 for error in series.errors[begin:end]]  # files may have tiny errors
         change, *interval = shares(fmean(series.ratios[begin:end], weights), sum(weights) ** -0.5)
-        others = f" and {format_count(end - begin - 1, 'later run')}" if size > 1 else ""
+        others = f" and {format_count(end - begin - 1, 'later run')}" if end - begin > 1 else ""
         points.append(((begin + end - 1) / 2, change))
         bars.append((interval[0], interval[1]))
         says.append(f"{commit_text(series.runs[begin])}{others}: {format_change(change)}")
