@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("-v", "--verbose", action="store_true", help="print every figure, as pytest -v does")
     report.add_argument("--html", type=Path, metavar="PATH", help="write tables and charts as one HTML file")
     report.add_argument("--markdown", type=Path, metavar="PATH", help="write a summary for a pull request as Markdown")
-    report.add_argument("--comment", type=Path, metavar="PATH", help="write a comment on a pull request as Markdown")
+    report.add_argument(
+        "--comment", type=Path, metavar="PATH", help="write a short Markdown file for a comment on a pull request"
+    )
     new = commands.add_parser(
         "new",
         help="write a load test for each endpoint of an app",

@@ -298,4 +298,4 @@ def permission_needed(scope: str, *, is_root: bool) -> str:
         return ": give the container the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)"
     if scope in ("1", "2"):
         return f" (ptrace_scope={scope}): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"
-    return ": it runs as another user, or has privileges of its own"
+    return ". It may run as another user. Run pytest as that user, or as root"

@@ -201,9 +201,9 @@ def compare_counts(
     """Judges exact counts such as database queries per request.
 
     `base` and `now` contain each start-up's count and variance. Without noise of time, counts differ only if requests
-    or start-ups differ. So the outcome is REGRESSED if the count grew by more than the greatest of
-    `Rules.least_counted`, tolerance and floor. One start-up suffices. Four standard errors are enough for any session's
-    probability of error.
+    or start-ups differ. So the outcome is
+    REGRESSED if the growth surely exceeds `Rules.least_counted`, tolerance and floor. It must also exceed four standard
+    errors, which is enough for any session's probability of error. One start-up suffices.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):

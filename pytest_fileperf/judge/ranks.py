@@ -56,13 +56,17 @@ class _RankDifference(Difference):
     """The standard error of each value in `beyond`."""
 
     def low(self, error: float) -> float:
-        """Returns the lower bound. At smaller ratios, more new requests are slow than chance allows."""
+        """Returns the least log ratio that chance can explain.
+
+        For each smaller ratio, more new requests exceed it than chance allows.
+        """
         return (self.first + int(np.argmin(self._slower(error)))) / _STEPS
 
     def high(self, error: float) -> float:
-        """Returns the upper bound. At greater ratios, fewer new requests are slow than chance allows.
+        """Returns the greatest log ratio that chance can explain; infinite with too few requests to tell.
 
-        Infinite if there are too few requests to tell.
+        For each greater ratio, fewer new requests exceed it than chance allows.
+
         """
         above = int(np.argmin(self._faster(error)[::-1]))
         return (self.first + self.beyond.size - above) / _STEPS if above else math.inf

@@ -295,7 +295,10 @@ class _Search:
         return _rise(parts) - sum(saved_s)
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
-        """Returns whether the function of `parts` can be the cause although its growth is spread over its calls."""
+        """Returns whether a function may be the cause, although functions that it calls have its growth.
+
+        The growth must be clear. If the function had most CPU time before, its time must also have doubled.
+        """
         before_s = _sums(parts)[0]
         return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
 

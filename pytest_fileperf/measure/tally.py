@@ -356,10 +356,10 @@ class Tally:
 
 
 def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
-    """Returns requests/s by the median time that a fixed number of answers takes; None with too few answers.
+    """Returns requests/s from the median time that `n` successive answers take; None with too few answers.
 
-    A bunch is one answer per connection. The fixed number is the fewest whole bunches that have at least 16 answers. If
-    fewer than twice as many came, it is all whole bunches but one. Each of `ends` has instants at which answers ended,
+    A bunch is one answer per connection. `n` is the least multiple of a bunch that is at least 16. If fewer than 2 `n`
+    answers came, `n` is the answers in all whole bunches but one. Each of `ends` has instants at which answers ended,
     in ns, ascending.
     """
     # The time of fewer than 16 answers is more chance than pace. A part of a bunch takes the time of one bunch or two.

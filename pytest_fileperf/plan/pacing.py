@@ -264,7 +264,10 @@ Ramp: TypeAlias = RateRamp | ConnectionRamp
 
 
 def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: int) -> int | None:
-    """Returns the first instant from `from_ns` on at which the stage, begun at `level`, has `wanted`; None if never."""
+    """Returns the first instant from `from_ns` on at which the stage wants `wanted` connections; None if never.
+
+    The stage begins with `level` connections.
+    """
     if stage.duration_ns == 0:
         return None
     slope = (stage.target - level) / stage.duration_ns

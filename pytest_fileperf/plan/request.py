@@ -377,7 +377,10 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns the names of all fields, even `UNIQUE`. Raises PlanError for JSON nested too deeply."""
+    """Returns the names of all fields in the recipe, such as `id` for `{id}`, even `UNIQUE`.
+
+    Raises PlanError for JSON nested too deeply.
+    """
     found: set[str] = set()
 
     def note(place: Place, name: str) -> str:

@@ -132,7 +132,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "Store a new baseline with --fileperf-update",
     ),
     ReasonKind.MEMORY_COURSE: (
-        "memory is compared after equally many requests, and the baseline does not say after how many",
+        "the baseline does not say after how many requests its memory was measured",
         "Store a new baseline with --fileperf-update=all",
     ),
     ReasonKind.OTHER_ROWS: (
@@ -320,7 +320,7 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.FIGURES_ONLY: "compared with stored figures only: {names}",
     NoteKind.SAME_CODE: "the code is the same as {names}",
     NoteKind.IN_TURN: "measured alternately with the code of {names}",
-    NoteKind.PACKAGES_HERE: "{names}. It ran with the packages installed here",
+    NoteKind.PACKAGES_HERE: "the packages installed here were used, not the baseline's own: {names}",
     NoteKind.PACKAGES: "changed packages: {names}",
     NoteKind.ROUGHLY_KNOWN: "the machine is noisy, so the stored figures are exact only to ±{share} %. "
     f"The goal is ±{100 * RULES.known_to:g} %",

@@ -172,7 +172,10 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 
 
 def _lost_overrides(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
-    """Returns by part why a dependency override would be lost: it needs the very object that the routes contain."""
+    """Returns, for each part, why a dependency override would be lost.
+
+    Its key must be the very object in the routes. A key that no module contains by a name would arrive as a copy.
+    """
     return {
         part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
         for part, value in values.items()

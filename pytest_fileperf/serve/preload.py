@@ -201,7 +201,7 @@ class Preloads:
             pid = found.fork(run_directory, env)
             if pid is not None:
                 return Fork(pid, found, leave), ""
-            why = "the process that imported it does not answer"
+            why = "the process that has imported it makes no fork"
             leave(why)
             return None, why
         spare = self._spare(key)

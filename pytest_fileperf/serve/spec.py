@@ -43,7 +43,7 @@ def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
-    """Replaces `{port}` and `{worker}` in this process's environment variables with these names."""
+    """Fills in `{port}` and `{worker}` in the values of this process's environment variables `names`."""
     left = {name: value for name in names if has_names(value := os.environ.get(name, ""))}
     worker = 0
     while any(WORKER in value for value in left.values()):

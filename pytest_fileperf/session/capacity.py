@@ -126,7 +126,10 @@ class RateSearch:
         return replace(recording, boots=tuple(with_capacity))
 
     def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
-        """Returns start-up `boot`'s evidence for a pair. Its capacity comes from `found`, the estimate by all loads."""
+        """Returns the evidence of start-up `boot`, as one version's part of a pair.
+
+        It contains a capacity only if `found`, the estimate from all loads, has one.
+        """
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
             return BootEvidence(turns=(), latency=EMPTY, runs={})

@@ -81,9 +81,10 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns the time that requests lost from `base` to `now`, and how much of it other programs may explain.
+    """Returns the time per request lost from `base` to `now`, and how much other programs may have raised latency.
 
-    The second value is a log ratio of latencies. Returns (None, 0.0) if the time is unknown.
+    The second value is a log ratio to `base`'s latency, an upper bound. Returns (None, 0.0) if the time is unknown.
+
     """
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))

@@ -238,7 +238,9 @@ def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[M
     except (GitError, OSError) as error:
         raise FilePerfError(f"{after[:7]} cannot be checked out: {error}") from error
     except subprocess.TimeoutExpired as error:
-        raise FilePerfError(f"{test} at {after[:7]} took more than {_PATIENCE_S:g} s") from error
+        raise FilePerfError(
+            f"its measurement at {after[:7]} was stopped after {_PATIENCE_S:g} s. Run the test there to see why"
+        ) from error
     finally:
         scratch.remove(place)
     return next((result.verdict.comparisons for result in results if result.test.nodeid == nodeid), ())

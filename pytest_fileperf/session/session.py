@@ -86,7 +86,7 @@ def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[st
 
 def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
     if isinstance(settings.server, InProcess):
-        return 1, "the app is loaded from the test process"
+        return 1, "the test process itself sends the requests"
     if workers is None:
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         cores, no_more = here - (worker_count(settings.server) or 1), "no core is free for another one"

@@ -443,7 +443,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree equals the current code. The tree may contain new files that aren't sources."""
+        """Returns whether a tree equals the current code, with or without untracked files that aren't sources."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):

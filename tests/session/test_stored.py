@@ -342,7 +342,7 @@ def test_packages_that_cannot_be_had_are_told(stored: Project, monkeypatch: pyte
     result = stored.run(App(), stored.code(OLD), base_packages="stored")
     assert outcome_of(result) is Outcome.PASS
     assert "not-here" in said_of(result)
-    assert "It ran with the packages installed here" in said_of(result)
+    assert "the packages installed here were used" in said_of(result)
 
 
 # --- What is stored

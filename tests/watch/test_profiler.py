@@ -318,8 +318,8 @@ SCOPES = (
         True,
         ": give the container the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)",
     ),
-    ("0", False, ": it runs as another user, or has privileges of its own"),
-    ("", False, ": it runs as another user, or has privileges of its own"),
+    ("0", False, ". It may run as another user. Run pytest as that user, or as root"),
+    ("", False, ". It may run as another user. Run pytest as that user, or as root"),
 )
 
 
