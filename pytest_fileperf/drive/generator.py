@@ -164,7 +164,7 @@ async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)
     late_ns = monotonic_ns() - origin_ns
-    if is_from_elsewhere and late_ns > 50_000_000:
+    if is_from_elsewhere and late_ns > 50_000_000:  # half of the time that a message to a worker may take at least
         raise LateError(late_ns)
     # Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of a millisecond.
     await asyncio.sleep((origin_ns - monotonic_ns()) / 1e9 - 0.002)

@@ -109,7 +109,7 @@ class _Marked:
         remove_directory(self.path)
 
 
-_tops: dict[tuple[int, str], _Marked] = {}
+_marked: dict[tuple[int, str], _Marked] = {}
 """Marked directories by process id and TMPDIR: a fork makes its own directory."""
 _guard = threading.Lock()
 
@@ -119,7 +119,7 @@ def make(use: str) -> Path:
     temporary = tempfile.gettempdir()
     key = (os.getpid(), temporary)
     with _guard:
-        top = _tops.get(key)
+        top = _marked.get(key)
         if top is not None and not top.path.exists():
             top.discard()
             top = None
@@ -127,7 +127,7 @@ def make(use: str) -> Path:
             atexit.unregister(_remove_all)  # once is enough
             atexit.register(_remove_all)
             _sweep(Path(temporary).resolve(), _PREFIX)
-            top = _tops[key] = _Marked(Path(temporary).resolve(), _PREFIX)
+            top = _marked[key] = _Marked(Path(temporary).resolve(), _PREFIX)
         return Path(tempfile.mkdtemp(prefix=f"{use}-", dir=top.path))
 
 
@@ -135,9 +135,9 @@ def remove(directory: Path) -> None:
     """Removes a directory from `make`. After the last one, removes the marked directory above. Can be repeated."""
     remove_directory(directory)
     with _guard:
-        for key, top in list(_tops.items()):
+        for key, top in list(_marked.items()):
             if key[0] == os.getpid() and top.path == directory.parent and top.is_empty():
-                del _tops[key]
+                del _marked[key]
                 top.discard()
 
 
@@ -190,7 +190,7 @@ def remove_directory(directory: Path) -> None:
 
 def _remove_all() -> None:
     """Removes remaining directories when this process exits: Ctrl-C may come before `make` returns."""
-    for key, top in list(_tops.items()):
+    for key, top in list(_marked.items()):
         with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):
                 continue

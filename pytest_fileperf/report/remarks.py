@@ -101,7 +101,7 @@ def reconnect_text(run: Measurement) -> str:
         return ""
     if share < 0.95:
         closed = format_count(run.closed_said, "connection")
-        return f"the server closed {closed}: {format_share(share)} of the answers were the last on theirs"
+        return f"the server closed {closed}, each after an answer ({format_share(share)} of all answers)"
     opened, requests = format_count(run.opened, "connection"), format_count(run.http_requests, "request")
     return f"the server closed the connection after each answer: {opened} for {requests}"
 
