@@ -77,7 +77,7 @@ def app_spec(app: object) -> AppSpec:
     """Returns the spec for an import string, an app object or a zero-argument factory function.
 
     An object in an imported module becomes its import string, so that several workers can load it. Test modules,
-    conftest and `__main__` do not count. Raises AppLoadError for other objects.
+    conftest and `__main__` are excluded. Raises AppLoadError for other objects.
     """
     if isinstance(app, AppSpec):
         return app
@@ -121,7 +121,7 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
 
 @contextmanager
 def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Within the block, cloudpickle sends functions and classes of these modules with their code, not by name."""
+    """In the block, cloudpickle pickles functions and classes of the modules `tests` with their code, not by name."""
     import cloudpickle
 
     # A State's `__getattr__` would call itself for ever during unpickling, and included routers have a lock.
@@ -299,7 +299,7 @@ def _parameters(function: object) -> str:
 
 
 class FilesRead:
-    """Replaces `open` to note which files are read. As an attribute of a class, a function would become a method."""
+    """Replaces `open` to note which files are read. Unlike a function, it does not become a method in a class."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -313,7 +313,7 @@ class FilesRead:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Adds each file that `open` and `pathlib` read in the block to `paths`."""
+        """In the block, adds each file that `open` or `pathlib` reads to `paths`."""
         before = builtins.open, io.open
         builtins.open = io.open = self  # type: ignore[assignment]
         try:

@@ -1,4 +1,4 @@
-"""Starts any program as a server. It gets a free port and must listen there, which no other program may do."""
+"""Starts any program as a server. The program gets a free port, and must be the only one that listens there."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ for name in sys.argv[1:]:
 def _resolved(
     words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
 ) -> tuple[list[str], Path, Path]:
-    """Returns a command's words with paths in `code_tree`, its working directory and its program. Raises PlanError."""
+    """Returns a command's words, its working directory and its program, all for `code_tree`. Raises PlanError."""
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if nothing in the command depends on `code_tree`: the command would then run the new code."""
+    """Raises PlanError if nothing in the command depends on `code_tree`, and it would therefore run the new code."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:
@@ -99,7 +99,7 @@ def _loaded_by(
 
 @cache
 def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Runs `python`. Returns the source files of the packages `names` that it finds among installed packages."""
+    """Returns source files of those packages in `names` that `python` finds installed. Empty if `python` fails."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
         done = run([python, "-c", _FIND_MODULES, *names], cwd=Path(directory), env=env, timeout_s=20.0)
@@ -146,7 +146,7 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 # --- Builds for commands. Each runs once in a test run, for the old and for the new code
 
 BUILD_S = 600.0
-"""The longest time of a build. A large project needs less. A build that waits for input ends after this time."""
+"""Time limit of a build. A large project needs less. The limit ends a build that waits for input."""
 
 
 Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
@@ -352,7 +352,7 @@ class RunningCommand(RunningProcess):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The processes that accept connections. Their parents, which may share the listening socket, are left out.
+        """Ids of the processes that accept connections. Their parents, which may share the socket, are left out.
 
         Some programs accept connections in a parent, which hands them over to its children. If fewer processes than
         `spec.workers` accept, all processes without children count instead, provided that there are enough.

@@ -34,7 +34,7 @@ class Databases:
     names: tuple[tuple[str, str], ...] = ()
     """Pairs of a database's alias and its name."""
     settings: str = ""
-    """The settings module that the environment names."""
+    """The value of the environment variable DJANGO_SETTINGS_MODULE; empty if it is not set."""
     guarded: bool = False
     """Whether pytest-django is loaded, which keeps tests from databases that aren't for tests."""
 
@@ -156,7 +156,7 @@ class Statement:
     text: str
     """The SQL without parameters, literals and comments."""
     place: str
-    """A line of the user's code that ran the statement, such as `app/shop.py:31 in read`; empty if unknown."""
+    """The line of the user's code that ran the statement, such as `app/shop.py:31 in read`; empty if unknown."""
     count: int
 
 
@@ -217,7 +217,7 @@ class Queries:
 
     @classmethod
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
-        """Returns the queries of requests that ended after `since_ns`, a monotonic time. `QueryCounter` made the lines.
+        """Returns the queries of requests that ended after `since_ns` (monotonic clock), from a `QueryCounter`'s lines.
 
         None if no request ended since then, or if the app has no library whose queries can be counted.
         """
@@ -247,9 +247,9 @@ class QueryCounter:
         self._places: dict[str, tuple[str, str]] = {}
         """`Statement.text` and `Statement.place` by executed statement."""
         self._placed: set[str] = set()
-        """Statements with a place from this slice. An earlier place may come from a test's setup."""
+        """Statements whose `place` was set in this slice. An older place may come from a test's setup."""
         self._endings: dict[str, Callable[[], object]] = {}
-        """By the name of a library: a function that removes the counter's hooks from it."""
+        """For each library by its name, a function that removes the counter's hooks."""
 
     def around(self, app: Any) -> Any:
         async def counted(scope: Any, receive: Any, send: Any) -> None:

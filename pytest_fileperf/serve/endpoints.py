@@ -80,13 +80,13 @@ class Endpoint:
     has_events: bool = False
     """Whether the answer is a stream of events, which may never end."""
     needs: tuple[str, ...] = ()
-    """Values that only the app's author knows: `item_id in the path`."""
+    """Values that only the app's author knows, such as `item_id in the path`."""
 
 
 def document_of(source: str) -> Mapping[str, Any]:
     """Returns the OpenAPI document of an app (`"module:attribute"`), or a JSON file's document or recording (HAR).
 
-    Raises PlanError for an app or file without one, and AppLoadError for an app that cannot be imported.
+    Raises PlanError for an app or file without a document, and AppLoadError for an app that cannot be imported.
     """
     if source.endswith((".json", ".har")):
         try:
@@ -267,7 +267,7 @@ class _Schemas:
         return whole
 
     def example_beside(self, value: Mapping[str, Any]) -> Any:
-        """Returns a parameter's or body's example that stands beside its schema, not in it. None without one."""
+        """Returns a parameter's or body's example that is beside its schema, not in it. None if it has none there."""
         named = value.get("examples")
         examples = [self.resolve(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)
@@ -343,7 +343,7 @@ class _Schemas:
 
 
 def _matching(pattern: str, text: str) -> str | None:
-    """Returns a match of the pattern: `text`, or a word in the pattern, as in `^(asc|desc)$`. None if none matches."""
+    """Returns a text that matches: `text`, or a word in the pattern, as in `^(asc|desc)$`. None if no text is found."""
     try:
         return next((one for one in (text, *re.findall(r"\w+", pattern), "a", "1") if re.search(pattern, one)), None)
     except re.error:
@@ -351,7 +351,7 @@ def _matching(pattern: str, text: str) -> str | None:
 
 
 def _number(own: Mapping[str, Any], *, whole: bool) -> float:
-    """Returns 1 if the schema accepts it, else a number near its limits or between them."""
+    """Returns 1 if the schema accepts it, else a number near the schema's limits or between them."""
     step = own.get("multipleOf") or 1
     any_fraction = not whole and not own.get("multipleOf")
     keys = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")

@@ -1,4 +1,4 @@
-"""Sets the test's changes on the app that a server has imported, or refuses to serve it. Runs in the server."""
+"""Repeats a test's changes to its app on the app that a server imported, or refuses to serve. Runs in the server."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
-    """Sets the test's changes on the app of a serving process. Call `fit` before its lifespan, and `started` after.
+    """Sets the test's changes on a server's app. Call `fit` before the lifespan starts, and `started` once it has.
 
     A part is a place and a name in the app, such as `state.db` (see `likeness`).
     """
@@ -76,7 +76,7 @@ class Fitting:
     nodes: Mapping[str, object] = field(default_factory=dict)
     """The app and the apps in it, by place. Empty if nothing differs from the test's app."""
     found: Likeness | None = None
-    """The description of the app as it was imported."""
+    """The description of the server's app as it was imported."""
     set: tuple[Part, ...] = ()
     left: Mapping[Part, str] = field(default_factory=dict)
     """Parts that stay as imported although they differ from the test's app, with the reason."""
@@ -88,8 +88,8 @@ class Fitting:
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
         """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.
 
-        `imports` returns the results of other imports, and is called only if something differs. `env` says whether the
-        user gave this server environment variables.
+        `imports` returns the results of other imports. It is called only if the app differs from the test's. `env` says
+        whether the user gave this server environment variables.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
         if made is None:

@@ -1,4 +1,4 @@
-"""Imports an app again, in processes of their own. The result shows the app without a test's changes."""
+"""Imports an app again, each time in a new process. The result shows the app without a test's changes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 
 
 def _difference(made: Made, found: Imported) -> str:
-    """Returns words for a change that the test has made to the app `made`. Empty for none. `found`: fresh imports."""
+    """Describes a change by the test: a difference between its app `made` and fresh imports `found`. Empty for none."""
     if found.problem:
         return f"the test's own settings on the app are unknown, because an import failed ({found.problem})"
     first, *others = found.likenesses

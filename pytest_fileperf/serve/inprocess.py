@@ -66,7 +66,7 @@ class RunningInProcess(RunningServer):
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Returns the async function's result on the server's event loop. Raises its errors, or ServerDiedError."""
+        """Runs `function()` on the server's event loop and returns its result. Raises its errors or ServerDiedError."""
         self.check()
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
         try:

@@ -44,7 +44,7 @@ def left(kind: type[_T], run_directory: Path) -> tuple[_T, ...]:
 
 
 def note(what: str, run_directory: Path) -> None:
-    """Writes this process's empty file named `what`, such as STARTED."""
+    """Notes an event of this process, such as STARTED, by an empty file. Each process has its own file."""
     with suppress(FileNotFoundError):
         _name(what, run_directory).touch()
 
@@ -74,7 +74,7 @@ def _name(what: str, run_directory: Path) -> Path:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
     number: int = 0
-    """Start-ups with the same number have the same hash seed and memory layout."""
+    """Start-ups with the same number get the same hash seed and memory layout."""
     cores: frozenset[int] | None = None
     """The server's cores. None for all cores."""
     in_turn: bool = False  # in a comparison
@@ -109,7 +109,7 @@ class Job:
     sys_path: tuple[str | None, ...]
     """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
-    """The package by module, for modules that the old code's own interpreter needs for serving. Else empty."""
+    """Package names by module, for the modules that the old code's own interpreter needs for serving. Else empty."""
     target: str | None
     value: bytes
     """The pickled app or factory if `target` is None; else empty."""
@@ -132,7 +132,7 @@ class Job:
         needs: Mapping[str, str] | None = None,
         server: str = "",
     ) -> Self:
-        """Returns the order to serve `app`. `lent` is from `lend_package`. Raises AppLoadError if pickling fails."""
+        """Returns the order to serve `app`; `lent` comes from `lend_package`. Raises AppLoadError if pickling fails."""
         sys_path = start_up.code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         is_named = isinstance(app.target, str)
         return cls(
@@ -237,9 +237,9 @@ def lend_package(run_directory: Path) -> Path:
 QUERIES = "queries"
 """Names the files with lines of a `QueryCounter`."""
 STARTED = "started"
-"""Noted when a process begins to load the app. If more processes do than there are workers, one has died."""
+"""Noted when a process begins to load the app. If more processes note it than there are workers, one has died."""
 HELD = "held"
-"""While this file exists, the server waits after its import. The test process writes and removes it."""
+"""While this file exists, the server waits after importing the app. The test process writes and removes it."""
 IMPORTED = "imported"
 """A process that waits because of `HELD` notes this when it has imported the app."""
 ASKED = "asked"
@@ -276,7 +276,7 @@ class Ready:
     """Other files that were read while the app was imported and started."""
     changed: tuple[tuple[str, str], ...]
     own: tuple[tuple[str, str], ...]
-    """As in `RunningServer`, like `changed`, `tracer` and `stabilised`."""
+    """`own`, `changed`, `tracer` and `stabilised` are as in `RunningServer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +297,7 @@ MOST_BYTES = 1 << 16
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns by file the values that change with it: size, modification time, and change time or inode.
+    """Returns, for each file, values that show whether it changes: size, modification time, change time or inode.
 
     For installed packages the last value is the inode, because a hard link from another environment changes
     the change time. Files that cannot be read are left out.

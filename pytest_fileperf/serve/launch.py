@@ -44,7 +44,7 @@ class Launch(Protocol):
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
-    """Raises PlanError, with advice, if this server cannot run old code; `title` is the old version's."""
+    """Raises PlanError, with advice, if this server cannot run old code; `title` names the old version."""
     if isinstance(spec, Url):
         problem = (
             "a Url starts no server. Start that version yourself, and give its address with --fileperf-against=URL"
@@ -94,9 +94,9 @@ class _Boot:
     launch: Launch
     running: RunningServer
     startup_ns: int | None
-    """How long the start took, None if nobody measured that. Only tests that ask for it find it in `running`."""
+    """How long the start took; None if it was not measured. `running` has it only for tests that ask for it."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
-    """A key, the context manager that was entered for it, and the value that entering returned. Else None."""
+    """A key, its entered context manager, and the result of `__enter__`. None if none was entered."""
 
     def leave(self, error: BaseException | None = None) -> None:
         entered, self.entered = self.entered, None
@@ -125,14 +125,14 @@ class ServerPool:
     _serials: count[int] = field(default_factory=count)
     """Numbers all start-ups in the run, even a comparison's, so that each has its own `{boot}`."""
     _started: set[object] = field(default_factory=set)
-    """Keys of servers that have started at least once, as must happen before a start is measured."""
+    """Keys of servers that have had an unmeasured start, as must happen before a start is measured."""
     _serving: _Boot | None = None
 
     def launch(self, spec: ServerSpec, app: AppSpec | None, start_up: StartUp) -> Launch:
-        """Returns the launcher for this start-up, not started yet. Whoever starts it calls `end`.
+        """Returns the launcher for this start-up, not started yet. Whoever starts it must call `end`.
 
-        Raises PlanError if the server lacks an app, or cannot run another tree's code. Raises AppLoadError if a command
-        would serve another app or database than the test's.
+        Raises PlanError if the server lacks an app, or cannot run the old code. Raises AppLoadError if a command would
+        serve another app or database than the test's.
         """
         code_tree = start_up.code_tree
         if not code_tree.is_here:
@@ -173,11 +173,11 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns the server from start-up `number`, if that runs. Otherwise ends the current server and starts it.
+        """Returns the server from start-up `number` if that runs. If not, ends the current server and starts this one.
 
         Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. A
         server's first start may compile code, so an unmeasured start comes before. `counts_queries` counts the queries
-        of requests; None accepts a server that does or doesn't. Raises AppLoadError, PlanError or ServerStartError.
+        of requests; None accepts a server with or without it. Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
@@ -216,7 +216,7 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Enters the context manager `make(server)`, once for each key. Returns the value from entering.
+        """Enters the context manager `make(server)`, unless that was done for this key. Returns `__enter__`'s result.
 
         Another key, `leave` or `close` exits the context manager.
         """
@@ -275,7 +275,7 @@ def _started(launch: Launch) -> RunningServer:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Returns a value that is equal for a server's start-ups. The value includes the app that a server needs.
+    """Returns a value that is equal for all start-ups of a server. It includes the app, if the server needs one.
 
     For a Command, the value includes the test's app object, which the command's app must equal.
     """

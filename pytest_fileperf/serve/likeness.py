@@ -1,4 +1,4 @@
-"""Describes an app by its parts. Apps in two processes can be compared by them, and parts of one set on the other.
+"""Describes an app by its parts, to compare it with an app in another process. Sets parts from there on an app.
 
 A part has a place and a name. The place is empty for the app itself. It is `/api` for a mounted app, and `.app` for an
 app in a wrapper. Names are, for example, `routes`, `dependency_overrides` and `state.db`.
@@ -35,7 +35,7 @@ _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid='\d+'")
 """An address; mocks write theirs as `id='1234'`."""
 _CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}|\d+")
-"""A UUID, a digest or token, a number."""
+"""A UUID, a digest, a token or a number."""
 _SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api_key", "private")
 FRAMEWORKS = ("django", "fastapi", "litestar", "quart", "starlette")
 _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "socket", "ssl", "threading", "weakref")
@@ -45,7 +45,7 @@ _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "so
 def describe(value: object, *, is_outline: bool = False) -> str:
     """Returns a description: plain values as written, functions by name, objects by their attributes or `__repr__`.
 
-    For an inner function, the description contains the function's line and the values of the outer one's variables.
+    For an inner function, it contains the function's line, and the values that it uses from the outer function.
     """
     for depth in range(4, 0, -1):
         with suppress(_TooMuchError):
@@ -84,7 +84,7 @@ class _Describer:
         self._is_outline = is_outline
         self._left = 5_000  # values
         self._known: dict[tuple[int, int], tuple[object, str]] = {}
-        """Objects and their descriptions, by id and depth. Objects are kept, as a new one may get a dead one's id."""
+        """Objects and their descriptions, by id and depth. Kept alive, an object keeps its id from being used again."""
 
     def __call__(self, value: object, depth: int) -> str:
         self._left -= 1
@@ -462,7 +462,7 @@ def _kind_of_app(node: object) -> str:
 
 
 def _distinguishes(node: object, name: str, value: object) -> bool:
-    """Whether an attribute distinguishes an app. Most attributes of frameworks' apps are internal."""
+    """Whether an attribute can distinguish an app from others. In frameworks' apps, most attributes are internal."""
     if not is_of_framework(node):
         return True
     has_routes = hasattr(node, "routes") or hasattr(node, "url_map")

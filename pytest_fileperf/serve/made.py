@@ -1,4 +1,4 @@
-"""Sends the test's changes to an app object to a server that imports the app, and words the differences.
+"""Sends a server the changes that a test made to an app object, and words how the server's import differs.
 
 Objects from importable modules are sent by name, others by value.
 """
@@ -172,9 +172,9 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 
 
 def _lost_overrides(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
-    """Returns, for each part, why a dependency override would be lost.
+    """Returns the parts with a dependency override that would be lost, with the reason.
 
-    Its key must be the very object in the routes. A key that no module contains by a name would arrive as a copy.
+    An override's key must be the very object in the routes. A key without a name in a module would arrive as a copy.
     """
     return {
         part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
@@ -197,7 +197,7 @@ def _is_found(key: object, names: Mapping[int, str]) -> bool:
 
 
 def _importable_names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
-    """Returns names of modules' globals, such as `package.module:name`, by the ids of these objects."""
+    """Returns the names of all modules' globals, such as `package.module:name`, by the `id` of the named object."""
     found: dict[int, str] = {}
     for module_name, module in sorted(modules.items(), reverse=True):
         for name, value in list(vars(module).items()):

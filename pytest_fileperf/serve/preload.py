@@ -1,4 +1,4 @@
-"""Imports an app once, in a process that forks at each start-up. This module is the test process's part."""
+"""Imports an app once, in a process that forks at each start-up. This module runs in the test process."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class _Preload:
 
 @dataclass(slots=True)
 class Preloads:
-    """A session's processes that have imported apps, by keys for app, settings and code. Its maker closes it."""
+    """Processes that have imported apps, by keys for app, settings and code. Whoever makes this object closes it."""
 
     _forked: dict[str, _Preload] = field(default_factory=dict)
     """Processes that fork servers, by key. The most recently used process comes last."""
@@ -160,7 +160,7 @@ class Preloads:
         """Begins to import the app in a process for forks, unless one exists already. Returns the key of that process.
 
         Returns None if this start-up must import the app anew. In comparisons, start-ups alternate between two imports
-        with different hash seeds. So the luck of an import shows as a difference between start-ups.
+        with different hash seeds. So a lucky import shows as a difference between start-ups.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
@@ -184,13 +184,13 @@ class Preloads:
     def why_anew(self, key: str) -> str | None:
         """Waits for the import with this key. Returns None if its process can serve the next start-up.
 
-        Otherwise returns why it cannot, empty for an unknown reason.
+        Otherwise returns the reason, which is empty if unknown.
         """
         found = self._imported(key)
         return found if isinstance(found, str) and self._spare(key) is None else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Returns a serving process, and why it isn't a fork. The reason is empty for a fork, or if unknown.
+        """Returns a process that serves, and why it isn't a fork. The reason is empty for a fork, or if unknown.
 
         If the importing process cannot be forked, it serves itself. The process is None if the app must be imported
         anew.
@@ -211,7 +211,7 @@ class Preloads:
         return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, found
 
     def _imported(self, key: str) -> _Preload | str:
-        """Waits for the import with this key. Returns its process, or why that process isn't forked."""
+        """Waits for the import with this key. Returns its process, or why it isn't forked: empty if unknown."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         found = self._forked.get(key)
@@ -274,7 +274,7 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns a text that is equal for start-ups that can share an import. It therefore has no run directory's path."""
+    """Returns a text that is equal for start-ups that can share an import. So it leaves out their run directories."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
     told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}

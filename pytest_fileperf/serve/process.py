@@ -1,4 +1,4 @@
-"""Starts and ends a server process with all its children. Kinds of servers differ in `workers` and `command`."""
+"""Starts and ends a server process with all its children. `workers` and `command` add what each server needs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
 
 @cache
 def _made_certificate() -> tuple[bytes, bytes]:
-    """Returns a certificate and its key as PEM, the same ones for all start-ups in a test run."""
+    """Returns a certificate and its key as PEM, which are the same for all start-ups in a test run."""
     try:
         import trustme
     except ImportError:
@@ -130,7 +130,7 @@ class PortTakenError(ServerStartError):
 
 
 class ProcessLaunch(ABC, Generic[Spec]):
-    """Starts a server's process. If another program takes the chosen port, it starts again with a new port."""
+    """Starts a server's process, and starts it again with a new port if another program takes the chosen port."""
 
     def __init__(
         self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
@@ -170,7 +170,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """If the server may be a fork, begins the import for forks, and returns at once. Raises errors as `start`."""
+        """If the server may be a fork, begins the import for forks, without waiting. Raises the errors of `start`."""
         if self._preloads is not None:
             self._prepare()
 
@@ -291,7 +291,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             child.stop(patience_s=patience_s)
 
     def time_start(self, running: RunningServer, answers_ns: int) -> None:
-        """Sets `startup_ns` if it is wanted; `answers_ns` is the monotonic time of the first possible answer."""
+        """Sets `startup_ns` if the start is timed. `answers_ns`: when it could first answer, by the monotonic clock."""
         running.startup_ns = answers_ns - self._started_ns if self.start_up.is_timed else None
 
     def _answering(self) -> RunningProcess:

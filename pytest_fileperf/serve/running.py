@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keywords of `httpx.AsyncClient` that make sense when the server is chosen, and `family`."""
+    """The keywords of `httpx.AsyncClient` that make sense for a client of this server, and `family`."""
 
     family: str
     """The client's package, `"httpx"` or `"httpx2"`; by default the package of `fileperf_client`."""
@@ -60,19 +60,19 @@ class RunningServer(ABC):
     title: str
     """The server's name in reports: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
-    """Which of `hash seed` and `addresses` (in memory) are really the same in each start-up."""
+    """Which of `hash seed` and `addresses` (in memory) are in fact the same in each start-up."""
     tracer: str = ""
     """The tracer in the server, such as `coverage`. Empty for none, and for servers that do not report it."""
     loaded: LoadedFiles = LoadedFiles()
     """The files that the server had loaded when it was ready."""
     supervisor: int | None = None
-    """The id of our own process above the server, else None. It inherits the CPU time of processes that end below."""
+    """The id of fileperf's process above the server, else None. It collects the CPU time of ended server processes."""
     changed: tuple[tuple[str, str], ...] = ()
     """The test's changes to the app that the server imported: each changed part, such as `routes`, and its content."""
     is_forked: bool = False
     """Whether the server is a fork of a process that had imported the app."""
     startup_ns: int | None = None
-    """The time from the start of its process until it answered. None if nobody asked to measure that."""
+    """The time from the start of its process until it answered. None if this was not measured."""
     counts_queries: bool = False
     """Whether the server counts the database queries of its requests."""
     why_fresh: str = ""
@@ -125,7 +125,7 @@ class RunningServer(ABC):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Ids of the processes that serve requests. If nobody knows which do, ids of all its processes."""
+        """Ids of the processes that serve requests. If these are unknown, ids of all the server's processes."""
         return self.pids
 
     @property
@@ -134,7 +134,7 @@ class RunningServer(ABC):
         return ()
 
     def queries_since(self, at_ns: int) -> Queries | None:
-        """Returns the queries of requests that ended after `at_ns`, by the monotonic clock, up to 50 ms ago.
+        """Returns the queries of requests that ended after `at_ns` (monotonic clock). The last 50 ms may be missing.
 
         None if the server does not count queries, or has loaded no library whose queries can be counted.
         """
@@ -160,7 +160,7 @@ class RunningServer(ABC):
         """If the server no longer runs, raises ServerDiedError with the exit code and the end of the log."""
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
-        """Returns a client with this server as its base URL, over the transport made for load."""
+        """Returns a client with this server as its base URL. It uses fileperf's transport for loads."""
         from pytest_fileperf.wire.family import FamilyClient
 
         options["family"] = options.get("family") or self.family
@@ -189,7 +189,7 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-
 
 
 def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
-    """Returns the certificates in a PEM file, without keys. `name` is the setting in messages.
+    """Returns the certificates in a PEM file, without keys. `name` is the setting's name in messages.
 
     Raises PlanError for a file without a certificate.
     """
@@ -259,7 +259,7 @@ class RunningUrl(RunningServer):
 
 
 class UrlLaunch:
-    """Makes sure that the server is there; starts and ends nothing."""
+    """Checks that the user's server answers; starts and ends nothing."""
 
     def __init__(self, spec: Url, network: Network = LOCAL) -> None:
         self._running = RunningUrl(spec, network)

@@ -26,7 +26,7 @@ PYTHON = "{python}"  # only in a command's words
 
 
 def filled(text: str, **values: object) -> str:
-    """Returns the text with placeholders filled, as in `filled(text, port=80)`. A value None fills nothing."""
+    """Returns the text with placeholders filled, as in `filled(text, port=80)`. A value None keeps the placeholder."""
     for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
         if value is not None:
             text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
@@ -87,7 +87,7 @@ class AsgiSpec:
     """`httptools` or `h11`; `auto` is httptools if it is installed."""
     _: KW_ONLY
     access_log: bool = False
-    """Log each request, as uvicorn does by default. Off, it costs nothing and is in no figure."""
+    """Log each request, as uvicorn does by default. If False, no figure contains the cost of logging."""
     stabilise: bool = True
     """Use a fixed hash seed and fixed addresses, so that two start-ups behave alike."""
     start_timeout_s: float = 30.0
@@ -103,9 +103,9 @@ class AsgiSpec:
     tls: bool = False
     """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
-    """Speak TLS with the certificate in this PEM file, which clients trust whatever its host. Kept as absolute path."""
+    """Speak TLS with the certificate in this PEM file. Clients trust it for any host. Kept as an absolute path."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
-    """The PEM file of its private key, without a password. None if `ssl_certfile` has it. Kept as absolute path."""
+    """The PEM file of the private key, without a password. None if `ssl_certfile` has it. Kept as an absolute path."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -122,7 +122,7 @@ class Uvicorn(AsgiSpec):
 
     name = "uvicorn"
     port: int = 0
-    """0 takes a free port. A fixed port allows one server at a time, so its runs have a single start-up."""
+    """0 takes a free port. A fixed port allows one server at a time, so a test run has a single start-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Gunicorn(AsgiSpec):
 class Granian(AsgiSpec):
     """A real granian. It imports the app by its name, so a test cannot set anything on the served app.
 
-    Its HTTP parser is its own, so it takes no `http`. Raises PlanError that names every bad value.
+    It has its own HTTP parser, so it takes no `http`. Raises PlanError that names every bad value.
     """
 
     name = "granian"
@@ -149,10 +149,10 @@ class Granian(AsgiSpec):
 class Command:
     """Any program that serves HTTP/1.1 on a given port of 127.0.0.1, or on a given Unix socket.
 
-    Names are filled in in arguments and in values of environment variables. `{port}` is a free port, and `{host}` the
+    Arguments and values of environment variables may contain placeholders. `{port}` is a free port, and `{host}` the
     address to listen at (127.0.0.1, or `--fileperf-host`). `{boot}` is a number that is unique in the test run.
-    `{uds}`, in place of `{port}`, is the path of a Unix socket to listen on. `{certfile}` and `{keyfile}` are the files
-    of a certificate and its key: then it speaks TLS. `{python}`, in arguments only, is the Python that runs the tests.
+    `{uds}`, in place of `{port}`, is the path of a Unix socket to listen on. For TLS, `{certfile}` and `{keyfile}` are
+    the files of a certificate and its key. `{python}`, in arguments only, is the Python that runs the tests.
 
     The program has to stay in the foreground. SIGTERM asks it to end, and then its remaining processes are killed.
     Raises PlanError that names every bad value.
@@ -164,23 +164,23 @@ class Command:
     env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the program and its build. `{worker}` in a value is 0."""
     cwd: str | os.PathLike[str] | None = None
-    """The working directory of program and build; a relative one begins at the current one. Kept as text."""
+    """The working directory of program and build; a relative path starts at the current directory. Kept as text."""
     build: Sequence[str] | None = field(default=None, repr=False)
     """A command that runs to its end once in a test run, before the first start-up."""
     ready: str | None = "/"
     """The path to request until any HTTP answer comes, even 404; None waits for a TCP connection only."""
     workers: int = 1
-    """How many cores it gets, and how many processes serve. Set the program's own number in `command`."""
+    """How many cores the program gets, and how many of its processes serve. Tell it that number in `command`."""
     stabilise: bool = True
     """Use fixed addresses and, for Python, a fixed hash seed."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
-    """Its name in reports, test ids and baselines. If None, its program or Python module, and its command."""
+    """Its name in reports, test ids and baselines. If None: its program or Python module; in baselines, its command."""
     ssl_certfile: FilePath | None = None
-    """The PEM file of its TLS certificate; None makes one if `{certfile}` is anywhere."""
+    """The PEM file of its TLS certificate. If None, fileperf makes a certificate for `{certfile}`."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
-    """The value of `{keyfile}`, with `ssl_certfile`."""
+    """The PEM file of the private key for `ssl_certfile`, as the value of `{keyfile}`."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -215,7 +215,7 @@ class Command:
 
     @property
     def is_tls(self) -> bool:
-        """Whether it speaks TLS, with a given certificate or its own."""
+        """Whether it speaks TLS, with a certificate from the user or from fileperf."""
         return self.ssl_certfile is not None or self._has(CERTFILE)
 
     @property
@@ -406,7 +406,7 @@ def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], froz
     """Returns the server's cores, one for each worker, then the load generators' cores.
 
     Generators share cores if there is not one for each. Two hardware threads of one physical core are avoided. Returns
-    None if this process may use fewer cores than workers + 1, or if the system has no such binding.
+    None if this process may use fewer than workers + 1 cores, or if the system has no choice of cores.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:

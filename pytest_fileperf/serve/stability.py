@@ -1,12 +1,12 @@
 """Makes two start-ups of the same code behave alike, by environment variables, and checks the result.
 
-Start-ups with the same number have the same hash seed and memory layout. The next number has others, so that the luck
-of a layout is not common to all start-ups. Forks share their import's seed and layout (`preload`).
+Start-ups with the same number have the same hash seed and memory layout. Another number has others, so that a
+lucky layout does not favour all start-ups. Forks share their import's seed and layout (`preload`).
 
 glibc's allocator keeps its thresholds. With others, large bodies cost up to three times less than in production. In a
 comparison, its thread caches are off, because blocks in them keep glibc from giving memory back, by chance. Requests
-with a body of 256 KiB had 25 ± 8 page faults with the caches (mean and deviation of start-ups). It is 27 ± 5 without
-them. Start-ups that are measured alone keep the caches: without them, streams cost 15 % more.
+with a body of 256 KiB had 25 ± 8 page faults with the caches (mean and deviation of start-ups). They had 27 ± 5
+without. Start-ups that are measured alone keep the caches: without them, streams cost 15 % more.
 """
 
 from __future__ import annotations

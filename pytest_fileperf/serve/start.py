@@ -38,7 +38,7 @@ BACKLOG = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """Loads and reports the app of one worker. uvicorn pickles it for its workers; gunicorn forks them."""
+    """Loads and reports a worker's app. uvicorn sends this object to its workers as a pickle; gunicorn's are forks."""
 
     job: Job
     run_directory: Path
@@ -102,7 +102,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns a socket that listens at the job's port or Unix socket. Reports an unusable port; raises SystemExit."""
+    """Returns a socket that listens where the job says. Reports an unusable port, and then raises SystemExit."""
     if (path := socket_file(job.spec, run_directory)) is not None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -138,7 +138,7 @@ def port_of(listener: socket.socket) -> int:
 
 
 def interface_of(app: object) -> str:
-    """Returns uvicorn's name for how to call the app. uvicorn's own guess is wrong for some callable objects."""
+    """Returns the value of uvicorn's setting `interface`. uvicorn's own guess is wrong for some callable objects."""
     return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
 
 
@@ -219,7 +219,7 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
 
 
 class _Config(Config):
-    """uvicorn's settings, with our start of the app. uvicorn pickles them for each worker."""
+    """uvicorn's settings, and a `load` that starts the app in our way. uvicorn pickles this object for each worker."""
 
     def __init__(self, start: WorkerStart) -> None:
         self.start = start
