@@ -32,15 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_fileperf", description="Writes load tests, and makes reports and trends from results."
+        prog="python -m pytest_fileperf", description="Writes load tests. Makes reports and trends of earlier runs."
     )
     commands = parser.add_subparsers(dest="command", title="commands")
     report = commands.add_parser(
         "report",
         help="make reports from an earlier run",
-        description="Makes reports from a file of `pytest --fileperf-json=PATH`. Without an option it prints one.",
+        description="Makes reports from a file that --fileperf-json wrote. Without an option, prints the report.",
     )
-    report.add_argument("run", type=Path, help="the file of --fileperf-json")
+    report.add_argument("run", type=Path, help="the file that --fileperf-json wrote")
     report.add_argument("--text", action="store_true", help="print the report for a terminal")
     report.add_argument("-v", "--verbose", action="store_true", help="print every figure, as pytest -v does")
     report.add_argument("--html", type=Path, metavar="PATH", help="write tables and charts as one HTML file")
@@ -55,25 +55,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     new.add_argument(
         "source",
-        help='the app, as "module:attribute" or "module:factory()"; or a JSON file: its OpenAPI document, or a HAR',
+        help='the app, as "module:attribute" or "module:factory()"; or an OpenAPI or HAR file in JSON',
     )
-    new.add_argument("--app", help="the app to load if the source is a file (default: the app in the ini file)")
+    new.add_argument("--app", help="the app to test if the source is a file (default: fileperf_app in the ini file)")
     new.add_argument("--output", type=Path, default=NEW_TESTS, metavar="PATH", help=f"the module (default {NEW_TESTS})")
     trend = commands.add_parser(
         "trend",
         help="show how tests changed over many runs",
-        description="Shows which commits made tests slower or faster, from files of --fileperf-history.",
+        description="Shows which commits made tests slower or faster, from files that --fileperf-history wrote.",
     )
-    trend.add_argument("histories", nargs="*", type=Path, help=f"its files (default {HISTORY})", metavar="PATH")
-    trend.add_argument("-k", default="", metavar="TEXT", help="only tests with this text in their names")
-    trend.add_argument("--metric", metavar="NAME", help="only this metric, such as rps or p99")
-    trend.add_argument("--since", metavar="REF|DATE", help="changes since a commit, a tag or a day such as 2026-11-20")
+    trend.add_argument("histories", nargs="*", type=Path, help=f"history files (default {HISTORY})", metavar="PATH")
+    trend.add_argument("-k", default="", metavar="TEXT", help="show only tests with this text in their names")
+    trend.add_argument("--metric", metavar="NAME", help="show only this metric, such as rps or p99")
+    trend.add_argument("--since", metavar="REF|DATE", help="show changes since a commit, tag or day (2026-11-20)")
     trend.add_argument(
-        "--fail-over", metavar="SHARE", help="exit with code 1 if a metric surely worsened by more than this: 3%%"
+        "--fail-over", metavar="SHARE", help="exit with code 1 if a metric surely worsened by more than this, as in 3%%"
     )
-    trend.add_argument("--check", action="store_true", help="measure the commits around the last steps again")
-    trend.add_argument("--link", action="store_true", help="measure renewed baselines against their predecessors")
-    trend.add_argument("--json", type=Path, metavar="PATH", help="write all of it as JSON")
+    trend.add_argument("--check", action="store_true", help="measure each test's last lasting change (step) again")
+    trend.add_argument("--link", action="store_true", help="compare each renewed baseline with the one before it")
+    trend.add_argument("--json", type=Path, metavar="PATH", help="write all values as JSON")
     trend.add_argument("--html", type=Path, metavar="PATH", help="write charts as one HTML file")
     return parser
 
@@ -114,7 +114,7 @@ def _new(given: argparse.Namespace) -> int:
         raise FilePerfError(f"{path} exists already. Give another path with --output")
     endpoints = endpoints_of(document_of(given.source))
     if not endpoints:
-        raise FilePerfError(f"{given.source} has no endpoints")
+        raise FilePerfError(f"no test was written, because {given.source} describes no endpoints")
     is_file = given.source.endswith((".json", ".har"))
     text = new_tests(endpoints, given.app if is_file else given.source, given.source)
     try:
@@ -127,9 +127,9 @@ def _new(given: argparse.Namespace) -> int:
     waiting = [endpoint for endpoint in endpoints if endpoint.needs and not is_left_out(endpoint)]
     out = [f"wrote {path}: {format_count(len(endpoints) - len(left_out), 'test')}"]
     if waiting:
-        out += [f"skipped until you fill in missing values: {format_count(len(waiting), 'test')} (-rs lists it)"]
+        out += [f"skipped until you fill in missing values: {format_count(len(waiting), 'test')} (-rs says which)"]
     if left_out:
-        out += [f"as comments, because they delete data: {format_count(len(left_out), 'more test')}"]
+        out += [f"written as comments, because they would delete data: {format_count(len(left_out), 'more test')}"]
     if is_file and given.app is None:
         out += ["name the app in pytest's ini file: fileperf_app = module:attribute"]
     out += [f"try them with a few requests: python -m pytest --fileperf-smoke -rs {path}"]
@@ -154,7 +154,7 @@ def _trend(given: argparse.Namespace) -> int:
         sys.stderr.write(f"--fail-over: {error}\n")
         return 2
     if worst is not None and since is None:
-        sys.stderr.write("--fail-over needs a start, as in --since=v1.4\n")
+        sys.stderr.write("--fail-over also needs --since, as in --since=v1.4\n")
         return 2
     if given.link:
         from pytest_fileperf.session.history import link_baselines
@@ -184,7 +184,7 @@ def _trend(given: argparse.Namespace) -> int:
         sys.stderr.write(f"{series.nodeid}: {worse}\n")
     if unknown or not trends:
         whose = format_names(unknown) or "any test"
-        sys.stderr.write(f"--fail-over: how much worse {whose} became since {since} is unknown\n")
+        sys.stderr.write(f"--fail-over: the runs do not show how much {whose} changed since {since}\n")
     return 1 if beyond or unknown or not trends else 0
 
 

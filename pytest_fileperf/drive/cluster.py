@@ -30,7 +30,7 @@ _ANSWER_S = 5.0
 """A worker that does not answer a question within this time is not used."""
 _ASKED_AGAIN_S = 60.0
 """A silent worker is asked once more after this time."""
-_SAME = "install the same version"
+_SAME = "Install the same version there"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
@@ -45,11 +45,11 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
     if package is None:
         return f'lacks this package. Run pip install "{_PACKAGE}[cluster]=={own_package}" there and restart it'
     if python[:2] != own_python[:2]:  # code is pickled, which needs the same minor version of Python
-        return f"has Python {'.'.join(python[:3])}, and here it is {'.'.join(own_python[:3])}: {_SAME}"
+        return f"has Python {'.'.join(python[:3])}, but this machine has {'.'.join(own_python[:3])}. {_SAME}"
     if package != own_package:
-        return f"has {_PACKAGE} {package}, and here it is {own_package}: {_SAME}"
+        return f"has {_PACKAGE} {package}, but this machine has {own_package}. {_SAME}"
     if not isinstance(there, dict) or there.get("code") != whereabouts()["code"]:
-        return f"has other code of {_PACKAGE} {own_package}. Install the same there"
+        return f"runs other code of {_PACKAGE} {own_package} than this machine. Install this machine's code there"
     return ""
 
 
@@ -196,7 +196,7 @@ class Cluster:
             async with asyncio.timeout(_ASKED_S):
                 return await self._found(client)
         except OSError as error:  # includes TimeoutError, and Dask's error for a closed connection
-            why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            why = f"it said nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
             silent = GeneratorError(f"the Dask scheduler at {self.title} no longer answers ({why}). Start it again")
             self._failure = self.lost() or silent
             raise self._failure from error
@@ -267,7 +267,7 @@ class Cluster:
             with suppress(Exception):
                 if client is not None:
                     await client.close(timeout=_CLOSE_S)
-            why = f"nothing within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            why = f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else str(error)
             raise GeneratorError(
                 f"no Dask scheduler answers at {self.title} ({why or type(error).__name__}). Start one with "
                 "`dask scheduler`, or give another address with --fileperf-cluster"

@@ -212,8 +212,8 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
     except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
-            what = f"{error}. Install it for the load generator, or put the code that it needs into the test module"
-        raise LoadError(f"the load generator cannot load the journey: {what}") from error
+            what = f"{error}. Install it where the load generator runs, or put the needed code into the test module"
+        raise LoadError(f"the load generator cannot import a module for the journey: {what}") from error
     return each
 
 
@@ -244,7 +244,7 @@ def packed(works: tuple[Work, ...]) -> bytes:
                 by_value(journey.arguments)
             except Exception as error:  # an object's own `__reduce__` may raise anything
                 raise PlanError(
-                    f"the setup's value cannot be sent to the load generator, for {journey.name} "
+                    f"the value that setup returned for {journey.name} cannot be sent to the load generator "
                     f"({type(error).__name__}: {error}). Return plain data from the setup, such as ids, texts "
                     "and numbers"
                 ) from error
@@ -253,8 +253,8 @@ def packed(works: tuple[Work, ...]) -> bytes:
         except Exception as error:  # as above
             raise PlanError(
                 f"{works[0].name} cannot be sent to the load generator ({type(error).__name__}: {error}). A "
-                "journey and a request's arguments must not contain open files, sockets, locks, or fixtures "
-                "with them"
+                "journey and a request's arguments must not contain open files, sockets or locks, nor "
+                "fixtures that contain them"
             ) from error
 
 

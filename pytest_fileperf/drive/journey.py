@@ -203,7 +203,7 @@ class Step:
 
     async def __aenter__(self) -> None:
         if self._started_ns:
-            raise RuntimeError("a step can be used only once. Call client.step(…) each time")
+            raise RuntimeError("a step can be used only once. Call client.step(…) again for each use")
         self.outer = _NOW.get()
         _NOW.set(self)
         self._started_ns = monotonic_ns()
@@ -239,7 +239,7 @@ class Step:
         if isinstance(error, asyncio.CancelledError):
             if slot.load_ends:
                 return None
-            return ("timeout", slot.load.too_late) if slot.is_expired else ("cancelled", "it was cancelled")
+            return ("timeout", slot.load.too_late) if slot.is_expired else ("cancelled", "the step was cancelled")
         if error is not None:
             return kind_of(error) if isinstance(error, Exception) else None
         if (self._answers.status or 0) >= 500:

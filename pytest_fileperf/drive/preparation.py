@@ -174,7 +174,7 @@ class PreparedLoad:
         if isinstance(work, Journey):
             journey = work
             if journey.http2 and not self._replays:
-                raise PlanError("http2 needs a connection, and an app in the test process has none. Use another server")
+                raise PlanError("http2 needs a network connection, but an inprocess server has none. Use another one")
             if self._replays:
                 by = f"HTTP/2, by {journey.family or self.target.family}"
                 self._whys.append(f"{title}{by if journey.http2 else 'a journey is code, which needs a client'}")

@@ -154,7 +154,7 @@ class RemoteGenerator:
         """Orders a load, and starts the generator if it is not running. Raises GeneratorError."""
         async with self._changing:
             if self._is_over:
-                raise GeneratorError("it has been ended")
+                raise GeneratorError("the load generator has already been ended")
             self._orders += 1
             self._messages.clear()
             self._ending = "", ""
@@ -339,7 +339,7 @@ class RemoteHandle:
         here_only = [target.url for target in job.targets if is_loopback(urlsplit(target.url).hostname or "")]
         if here_only and not is_near:
             if job.targets[0].reach.uds:
-                raise PlanError(f"worker {self.worker} is on another machine and cannot reach a Unix socket here")
+                raise PlanError(f"worker {self.worker}, on another machine, cannot reach a Unix socket. Use a port")
             raise PlanError(
                 f"worker {self.worker} is on another machine ({there['host']}), but the server listens at "
                 f"{here_only[0]}. Give an address that the worker can reach, with --fileperf-host=ADDRESS and "

@@ -26,7 +26,7 @@ def scheduler_address(scheduler: str) -> str:
             f"{scheduler} is neither an address with a port, {_AS_IN}, nor an existing file"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise _no_file(scheduler, "it has no address in JSON") from error
+        raise _no_file(scheduler, "it isn't JSON with an address") from error
     if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
         raise _no_file(scheduler, f"{address!r} isn't an address with a port")
     return address

@@ -35,9 +35,9 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
-        return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
+        return "size", f"a body of {body_bytes} bytes instead of {expect.size_bytes}"
     if digest and digest != expect.sha256:
-        return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
+        return "digest", f"a body of {body_bytes} bytes whose SHA-256 is not {expect.sha256}"
     return None
 
 
@@ -45,8 +45,8 @@ def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
     """Returns the body's beginning, or its compression, to end a message. Empty if the body was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
-        advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
-        return f", with a body packed by {encoding}{advice}"
+        advice = '. To compare it uncompressed, give headers={"Accept-Encoding": "identity"}' if compared else ""
+        return f", with a body compressed by {encoding}{advice}"
     if not excerpt:
         return "" if size_bytes else ", without a body"
     text = excerpt.decode("utf-8", "replace")

@@ -190,10 +190,10 @@ class Active:
         from pytest_fileperf.serve.stability import COVERAGE, tracer_in, tracer_now
 
         missing = "add --fileperf-coverage" * (not self.options.coverage)
-        patch = "set patch = subprocess and sigterm = true in its settings, in [run]" * (not tracer_in(os.environ))
+        patch = "set patch = subprocess and sigterm = true in coverage's [run]" * (not tracer_in(os.environ))
         if tracer_now() != COVERAGE or not (to_do := " and ".join(filter(None, (missing, patch)))):
             return ""
-        return f"fileperf: coverage did not trace the servers, because that slows them. To see their lines, {to_do}"
+        return f"fileperf: coverage did not trace the servers, because that slows them. To trace them too, {to_do}"
 
     def settle(self, item: pytest.Item, passed: bool) -> None:
         """Ends a test, and stores the test's baselines if it has `passed`. Raises BaselineError."""
@@ -261,12 +261,13 @@ class Active:
 
     def _unaffected(self, selection: Selection, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Makes pytest skip the tests that the change cannot affect, and returns them."""
-        whys, same = {item: selection.why(item.nodeid) for item in items}, f"same code as at {selection.title}"
+        whys, same = {item: selection.why(item.nodeid) for item in items}, f"no change since {selection.title} affects"
         unaffected = [item for item, why in whys.items() if not why]
         for item in unaffected:
-            item.add_marker(pytest.mark.skip(reason=f"{same}: not measured"))
+            item.add_marker(pytest.mark.skip(reason=f"not measured, because {same} it"))
         if unaffected:
-            self._say(f"{len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
+            them = "it" if len(unaffected) == 1 else "them"
+            self._say(f"{len(unaffected)} of {format_count(len(whys), 'test')} not measured, because {same} {them}")
         else:
             self._say(f"the changes since {selection.title} may affect every test, so all are measured")
         if self._config.get_verbosity() >= 1:
@@ -354,7 +355,7 @@ class Active:
         elif not self._config.getoption("collectonly", default=False):
             for path in self.options.files:
                 stays = ". The existing file comes from an earlier run" if path.exists() else ""
-                self._written.append(f"fileperf: no measurement, so {path} was not written{stays}")
+                self._written.append(f"fileperf: nothing was measured, so {path} was not written{stays}")
         return failed
 
     @pytest.hookimpl(optionalhook=True)

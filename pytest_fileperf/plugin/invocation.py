@@ -106,9 +106,9 @@ def _addresses(name: str) -> set[str]:
 
 def _why_not_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
     if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
-        return "it is not the address of one machine"
+        return "it is not the address of one machine. Write one, as in 10.0.0.5"
     if address.is_link_local and address.version == 6:
-        return "a link-local address depends on the network. Use another one"
+        return "a link-local address means another machine in each network. Use another address"
     return None
 
 
@@ -119,7 +119,7 @@ def _why_not_host(host: str, network: Network) -> str | None:
     except ValueError:
         return "Write an address of this machine, as in 10.0.0.5"
     if address.is_unspecified:
-        return "Write the one address of the servers, as in 10.0.0.5"
+        return "it stands for all addresses of this machine. Write one of these, as in 10.0.0.5"
     if problem := _why_not_one_machine(address):
         return problem
     if not network.allows(host):
@@ -210,10 +210,10 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             "so that no path becomes its value"
         )
     elif update is not None and smoke:
-        yield "--fileperf-update: a few requests make no baseline. Leave out --fileperf-smoke"
+        yield "--fileperf-update: too few requests for a baseline. Leave out --fileperf-smoke"
     if update is not None and in_ci:
         yield (
-            "--fileperf-update: CI is set, and a baseline stored there would hide slower code. Store "
+            "--fileperf-update: the variable CI is set, and a baseline stored in CI would hide slower code. Store "
             "baselines on your machine and commit them, or add --fileperf-update-in-ci"
         )
     if reason == "":
@@ -235,13 +235,13 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
     if options.changed is not None and smoke:
         yield "--fileperf-changed does not work with --fileperf-smoke, which runs every test. Leave out one of them"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
-        yield f"--fileperf-save={save} is a path, not a name. Write --fileperf-save=NAME before paths"
+        yield f"--fileperf-save={save} is a path, not a name. Write --fileperf-save=NAME, or put the option last"
     if options.history is not None:
         if smoke or options.aa:
             name = "--fileperf-smoke" if smoke else "--fileperf-aa"
             yield f"--fileperf-history needs a comparison of two versions. Leave out {name}"
         if options.history.is_dir() or options.history.suffix == ".py" or "::" in str(options.history):
-            yield f"--fileperf-history={options.history} isn't a history. Give the option after the paths"
+            yield f"--fileperf-history={options.history} isn't a history. Put the option after the paths of tests"
     if save is not None and find_spec("pytest_benchmark") is None:
         yield ('--fileperf-save needs pytest-benchmark: pip install "pytest-fileperf[benchmark]"')
     if options.client == "httpx2" and find_spec("httpx2") is None:
@@ -325,7 +325,7 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
             path = (directory / value).resolve()
             if path.exists() and not path.is_relative_to(directory) and path.is_relative_to(config.rootpath):
                 yield (
-                    f"{option} {value}: pytest takes the value for a path of tests, and read its settings "
+                    f"{option} {value}: pytest takes the value for a path of tests, so it read its settings "
                     f"from {config.rootpath}. Write {option}={value}"
                 )
 
@@ -337,7 +337,7 @@ def _file_problems(options: Options) -> Iterator[str]:
     for name, path in named.items():
         real = path.resolve()
         if not _is_free(path, _REPORTS[name]):
-            yield f"--fileperf-{name}={path} would replace an existing file. Name another path"
+            yield f"--fileperf-{name}={path} would replace an existing file of another kind. Name another path"
         if real in places and not (path.exists() and not path.is_file()):
             yield (
                 f"--fileperf-{places[real]} and --fileperf-{name} write the same file {path}. Give each its own path"
@@ -363,16 +363,16 @@ def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
     """Returns the parts of the line above all tests. `since` names the version of --fileperf-changed."""
-    said = ["smoke run with a few requests each" if options.smoke else "measuring"]
+    said = ["smoke run with a few requests for each test" if options.smoke else "measuring"]
     if since is not None:
-        said.append(f"only tests changed since {since}")
+        said.append(f"only tests that a change since {since} can affect")
     if options.update:
         which = {"new": "new baselines", "all": "all baselines, even worse ones"}
         said.append(f"storing {which.get(options.update, 'baselines')}")
     if options.prune:
         said.append("removing stale baselines")
     if options.budget_s is not None:
-        said.append(f"{format_duration(round(1e9 * options.budget_s))} for all comparisons")
+        said.append(f"at most {format_duration(round(1e9 * options.budget_s))} for all comparisons")
     workers = worker_count(settings.server)
     said.append(server_title(settings.server))
     if isinstance(settings.server, AsgiSpec):

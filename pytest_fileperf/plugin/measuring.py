@@ -270,8 +270,8 @@ class Measuring:
 
         if step := running_step():
             problem = (
-                f"{step} calls fileperf again, and the measurement that waits for this "
-                f"{step.partition(' ')[0]} would wait for itself. Make its requests with the given client"
+                f"{step} calls fileperf again, but it runs inside of a measurement, and only one can run at a "
+                "time. Make its requests with the client that it gets"
             )
             raise PlanError(problem, where=call.where)
         return self._active.turns.enter(Turn(test=self._item.nodeid, where=call.where, given_up=given_up))

@@ -22,8 +22,8 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "preload": (
         ("auto", "never"),
-        "Import the app once in a run, and fork for each start-up (auto, the default). This needs uvicorn with one "
-        "worker, and an app that allows it. Or import the app for each start-up (never).",
+        "Import the app once in a run, and fork that process for each start-up (auto, the default). This needs "
+        "uvicorn with one worker, and an app that allows it. Or import the app for each start-up (never).",
     ),
     "client": (
         ("httpx", "httpx2"),
@@ -38,7 +38,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "server": (
         "SERVER",
         "string",
-        "Serve it with this: uvicorn, gunicorn, granian, uvicorn:workers=2,loop=asyncio, inprocess, "
+        "Serve the app with this: uvicorn, gunicorn, granian, uvicorn:workers=2,loop=asyncio, inprocess, "
         '"command:./server --port {port}", or http://… on this machine.',
     ),
     "workers": ("N", "int", "Start N worker processes of the server."),
@@ -50,18 +50,18 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
         "End a comparison of two versions after this time, start-ups included (default 30s). With fileperf.capacity, "
         "end the search after it (default 60s).",
     ),
-    "rounds": ("N", "int", "Divide the duration into N rounds; the statistics count rounds (default 12)."),
+    "rounds": ("N", "int", "Divide the duration into N rounds (default 12). Each gives the statistics a value."),
     "boots": (
         "N",
         "int",
-        "Start the server N times, and divide the duration among these (default 3; 1 without a gate).",
+        "Start the server N times, and divide the duration among these start-ups (default 3; 1 without a gate).",
     ),
     "generators": (
         "N|auto",
         "string",
         "Make the load with N processes on this machine (default 1), or with as many as it takes (auto).",
     ),
-    "warmup": ("TIME", "string", "Load each start-up for this time before measuring it (default 300ms)."),
+    "warmup": ("TIME", "string", "Load each start-up of the server for this time before measuring it (default 300ms)."),
     "timeout": ("TIME", "string", "Count a request as failed if it takes longer (default 30s)."),
 }
 """Keys that are both an option and an ini value. Each has a metavar, the ini value's type, and a help text."""
@@ -83,8 +83,8 @@ INI: Mapping[str, tuple[str, str]] = {
     **{key: (kind, help_text) for key, (_, kind, help_text) in LOAD_OPTIONS.items()},
     "tolerance": (
         "string",
-        "Let this worsening pass: for all metrics (5%), or by metric (rps=5%, p99=20%). With a floor (p99=15% and "
-        "2ms), fail only if the loss is beyond both.",
+        "Let a test pass if it is worse by at most this. Give 5% for all metrics, or rps=5%, p99=20% by metric. With a "
+        "floor (p99=15% and 2ms), fail only if the loss is greater than both.",
     ),
     "gate": ("string", 'Compare these metrics with the baseline (default "rps, p99"), or "none".'),
     "watch": (
@@ -128,8 +128,8 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-smoke", "Run the load tests with a few requests each, and check only that requests succeed.")
     option(
         "-update",
-        "Store baselines of tests that are NEW, or that IMPROVED in an alternating comparison. With new, store only "
-        "missing baselines. With all, store all of them, even slower ones.",
+        "Store baselines of tests that are NEW, or that IMPROVED when measured alternately with the old code. With "
+        "new, store only missing baselines. With all, store all of them, even slower ones.",
         nargs="?",
         const="passed",
         metavar="all|new",
@@ -149,7 +149,7 @@ def add_options(parser: pytest.Parser) -> None:
         "loaded.",
         metavar="REF",
     )
-    flag("-aa", "Compare the code with itself, to see how small a change shows here. Only limits are judged.")
+    flag("-aa", "Compare the code with itself, to see how small a change this machine shows. Only limits fail tests.")
     option(
         "-cluster",
         "Make the load from the workers of a Dask cluster. Give its scheduler's address or file (extra: cluster).",
@@ -180,8 +180,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "-history",
-        "Append each comparison's ratio to a history, for `python -m pytest_fileperf trend` (default history.jsonl in "
-        "the directory of the baselines).",
+        "Append the change in each comparison to a history, for `python -m pytest_fileperf trend` (default "
+        "history.jsonl in the directory of the baselines).",
         nargs="?",
         const="",
         metavar="PATH",
@@ -226,7 +226,7 @@ def refuse_no_values(config: pytest.Config) -> None:
     for name, value in vars(config.option).items():
         values = value if isinstance(value, list) else [value]
         if name.startswith("fileperf") and (not values or "--" in values or [] in values):
-            raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')}: -- isn't a value")
+            raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')} needs a value, and -- isn't a value")
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:

@@ -226,7 +226,7 @@ class Outcomes:
             is_known = not prune and any(head in told for told in self._told)
             return [] if is_known else [f"fileperf: {error}"], prune
         if not stale:
-            return ["fileperf: no stale baselines to remove in the fully collected modules"] * prune, False
+            return ["fileperf: found no stale baselines in modules whose tests were all collected"] * prune, False
         entries, verbosity = sum(stored[key] for key in stale), config.get_verbosity()
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
@@ -237,7 +237,7 @@ class Outcomes:
         if self._had_errors:
             return "collection had errors"
         ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-        return "" if session.exitstatus in ended else "the session was not finished"
+        return "" if session.exitstatus in ended else "the test run did not finish"
 
 
 def collects_all(config: pytest.Config) -> bool:

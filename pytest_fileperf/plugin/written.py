@@ -60,12 +60,12 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
         written = path.stat().st_size if path.exists() else 0
         room = STEP_LIMIT_BYTES - written - 2
         if room < 2048:  # a shorter summary says nothing
-            yield "fileperf: the summary of this step is full. Write ours to a file with --fileperf-markdown"
+            yield "fileperf: the CI step's summary is full. Write the report to a file with --fileperf-markdown"
             return
         with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write("\n" * bool(written) + markdown_report(record, limit_bytes=room))
     except OSError as error:
-        yield f"fileperf: cannot write the summary of this step to {path}: {error.strerror or error}"
+        yield f"fileperf: cannot add the report to the CI step's summary {path}: {error.strerror or error}"
 
 
 def _root_in_repository(config: pytest.Config) -> str:
@@ -117,7 +117,7 @@ def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str
     try:
         document = run_document(record.commit, project_name(Path.cwd()))
     except OSError as error:  # it starts programs
-        raise FilePerfError(f"saved nothing, because the facts about this machine are unknown: {error}") from error
+        raise FilePerfError(f"saved nothing, because the facts about this machine cannot be read: {error}") from error
     document["benchmarks"] = benchmarks_of(record)
     if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
         config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)

@@ -85,8 +85,9 @@ def app_spec(app: object) -> AppSpec:
         target = app.strip().removesuffix("()")
         module_name, colon, path = target.partition(":")
         if not (colon and all(part.isidentifier() for part in (*module_name.split("."), *path.split(".")))):
-            form = "Write module:attribute, without quotes" if {'"', "'"} & {*app} else 'Write "module:attribute"'
-            raise AppLoadError(f'{app!r} does not name an app. {form}, or "module:factory()"')
+            form = "without quotes: module:attribute or module:factory()"
+            form = form if {'"', "'"} & {*app} else '"module:attribute" or "module:factory()"'
+            raise AppLoadError(f"{app!r} does not name an app. Write {form}")
         return AppSpec(target, app.strip().endswith("()"))
     # A function without arguments. A class isn't a factory: its instance was meant.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
@@ -188,11 +189,9 @@ def _imported(target: str) -> object:
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
         # An import in the module may also fail: then its error names a module of another package.
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-            where = f"the sys.path of the test run, in {Path.cwd()}"
+            where = f"The test run in {Path.cwd()} does not find it on sys.path"
             to_do = "Name its directory in pytest's ini file, as in pythonpath = ."
-            raise AppMissingError(
-                f'app "{target}" cannot be imported: {_summary(error)} on {where}. {to_do}'
-            ) from error
+            raise AppMissingError(f'app "{target}" cannot be imported: {_summary(error)}. {where}. {to_do}') from error
         raise AppLoadError(f'app "{target}" cannot be imported: {_describe(error)}') from error
     where = f'module "{module_name}"'
     for name in path.split("."):
@@ -226,7 +225,7 @@ def make_app(factory: object, name: str) -> object:
         raise AppLoadError(f'app factory "{name}()" failed: {_describe(error)}') from error
     if inspect.iscoroutine(app):
         app.close()
-        raise AppLoadError(f'app factory "{name}()" is an async function, but a factory must be a plain one')
+        raise AppLoadError(f'app factory "{name}()" is an async function, but a factory must be a plain function')
     return check_app(app, f"{name}()")
 
 

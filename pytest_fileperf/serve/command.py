@@ -69,12 +69,12 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
         is_mapped = any(code_tree.word(text) != text for text in (*spec.command, *dict(spec.env).values()))
         if is_mapped or code_tree.holds(directory) or code_tree.holds(program):
             return
-        advice = f"Let it run in the tree (cwd is {directory}), or give the full paths of its code"
+        advice = f"Let it run in the project's directory (cwd is {directory}), or give full paths of its code"
     elif any(PYTHON in word for word in spec.command) or program.parent == Path(code_tree.interpreter).parent:
         return
     else:
         advice = f"Start it with {PYTHON}, which stands for each version's Python, as in {PYTHON} -m {program.name}"
-    raise PlanError(f"{spec.name} would run the same code here and for {code_tree.title}. {advice}", where="Command")
+    raise PlanError(f"{spec.name} would run the new code also for {code_tree.title}. {advice}", where="Command")
 
 
 def _loaded_by(
@@ -130,7 +130,7 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
         found = shutil.which(name, path=search_path)
         if found is None:
             raise PlanError(
-                f"no program {name!r} on the PATH. Install it, or write its path ({PYTHON} is the Python that "
+                f"there is no program {name!r} on the PATH. Install it, or write its path ({PYTHON} is the Python that "
                 "runs the tests)",
                 where="Command",
             )
@@ -286,7 +286,7 @@ class CommandLaunch(ProcessLaunch[Command]):
                 return None
             others = set(listeners(self._host, self._port)).difference(one.pid for one in self.process.tree())
             if others:  # chance then decides who answers a connection
-                shared = f"{self.spec.name} shares port {self._port} with process {min(others)}"
+                shared = f"{self.spec.name} shares port {self._port} with process {min(others)}. End that process"
                 raise PortTakenError(shared, log=self.process.log)
         if self.spec.ready is not None and self._http_problem(self.spec.ready, within_s):
             return None

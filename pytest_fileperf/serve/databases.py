@@ -122,14 +122,14 @@ def _advice(mine: str, settings: str, server: str) -> str:
     is_file = _is_in_memory(mine) or "." in last
     name = "test.sqlite3" if is_file else f"test_{mine}"
     name = mine if "test" in last and not _is_in_memory(mine) else name
-    file = f', which needs a file, "TEST": {{"NAME": "{name}"}} in DATABASES' if is_file else ""
+    file = f' Give it a file, with "TEST": {{"NAME": "{name}"}} in DATABASES.' if is_file else ""
     return (
-        "the load could write into real data. Do one of these. For a new database at each start-up, let the settings "
-        "read its name from an environment variable. Let the app's factory make and migrate it, as in "
-        f'{server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}). For the test database{file}: '
-        f'{server}env={{"DB_NAME": "{name}"}}), and mark the test django_db(transaction=True), or the load\'s data '
-        "stays there for other tests. If the server may use its own database, or needs none: "
-        f'{server}env={{"{SETTINGS}": "{settings}"}})'
+        "the load could write into real data\nLet the settings read the database's name from an environment variable, "
+        "here DB_NAME. Then choose a database:\n  - A new one at each start-up. Let the app's factory make and migrate "
+        f'it. Use server={server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}).\n  - The test database.'
+        f'{file} Use server={server}env={{"DB_NAME": "{name}"}}), and mark the test django_db(transaction=True). Else '
+        "the load's data stays there for other tests.\n  - The server's own database, or none. Use "
+        f'server={server}env={{"{SETTINGS}": "{settings}"}})'
     )
 
 

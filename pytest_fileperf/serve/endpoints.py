@@ -99,15 +99,15 @@ def document_of(source: str) -> Mapping[str, Any]:
         made = getattr(app, "openapi", of_litestar)
         if not callable(made):
             raise PlanError(
-                f"{source} does not document its endpoints, as FastAPI and Litestar do. Give its OpenAPI "
-                "document, or a recording of a browser (HAR), as a JSON file"
+                f"{source} makes no OpenAPI document, as apps of FastAPI and Litestar do. Give a file: its "
+                "OpenAPI document, or a browser's recording (HAR)"
             )
         # The servers in the document are for clients. An app on its own has no path in front of its endpoints.
         document = {**made(), "servers": ()}
     if isinstance(document, dict) and "swagger" in document:
         raise PlanError(f"{source} is a Swagger 2.0 document. Convert it to OpenAPI 3")
     if not isinstance(document, dict) or not {"paths", "log"} & document.keys():
-        raise PlanError(f"{source} is neither an OpenAPI document nor a recording (HAR)")
+        raise PlanError(f"{source} is neither an OpenAPI document nor a browser's recording (HAR)")
     return document
 
 
@@ -119,7 +119,7 @@ def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
             return tuple(_recorded(document["log"]))
         return tuple(_endpoint(schemas, *operation) for operation in _operations(schemas))
     except _MALFORMED as error:
-        raise PlanError(f"the document does not follow its format: {type(error).__name__}: {error}") from error
+        raise PlanError(f"the OpenAPI document or HAR is malformed ({type(error).__name__}: {error})") from error
 
 
 def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -213,13 +213,13 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
         return {"has_bytes": True}
     if kind == _JSON:
         value = schemas.sample(schema, needs, "the body")
-        needs += ["the body, whose fields are not documented"] * (value == {} and schemas.names_no_field(schema))
+        needs += ["the body (its fields are not documented)"] * (value == {} and schemas.names_no_field(schema))
         return {"json": value}
     form = schemas.merged(schema)
     fields = {name: schemas.resolve(one) for name, one in form.get("properties", {}).items()}
     # If all fields are optional, all are sent: else there would be no body.
     wanted = [name for name in fields if name in form.get("required", ())] or list(fields)
-    needs += ["the body, whose fields are not documented"] * (not fields)
+    needs += ["the body (its fields are not documented)"] * (not fields)
     files = [name for name in wanted if schemas.is_file(fields[name])]
     data = {name: schemas.sample(fields[name], needs, name) for name in wanted if name not in files}
     return {"data": data, "files": tuple(files)}
@@ -314,7 +314,7 @@ class _Schemas:
             case "array":
                 count = max(own.get("minItems", 0), 1 if depth < _DEEP and own.get("maxItems", 1) else 0)
                 if own.get("uniqueItems") and count > 1:
-                    needs.append(f"{name} (its items differ)")
+                    needs.append(f"{name} (its items must differ)")
                 prefix = [self.sample(one, needs, name, depth + 1) for one in own.get("prefixItems", ())]
                 if count <= len(prefix):
                     return prefix

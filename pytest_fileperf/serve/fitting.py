@@ -156,7 +156,7 @@ class Fitting:
 
     def _refused(self, part: Part, made: Made, theirs: Likeness, why: str) -> AppLoadError:
         difference = tell_difference(part, made.parts.get(part, ()), theirs.parts.get(part, ()))
-        reason = f" It cannot be set there: {why}." if why else ""
+        reason = f" It cannot be set in the server: {why}." if why else ""
         give = "Give"
         if why and part in made.unsent:
             give = (

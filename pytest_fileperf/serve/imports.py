@@ -61,7 +61,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
 # --- A command cannot get the test's app or database, so it must not use another one
 
 _WAY_OUT_OF_COMMANDS = (
-    "Serve it by Uvicorn() or Gunicorn(). Or, if the command serves the app to measure, give the app by its "
+    "Use server=Uvicorn() or Gunicorn(). Or, if the command itself serves the app to measure, give the app by its "
     'name, as in app="package.module:app"'
 )
 
@@ -72,7 +72,7 @@ def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> No
         return
     if app.made is None or not isinstance(app.target, str):
         raise AppLoadError(
-            f"{spec.name} cannot get {app.name}, because it is an object of this test run. {_WAY_OUT_OF_COMMANDS}"
+            f"{spec.name} cannot get {app.name}, because it is an object in the test process. {_WAY_OUT_OF_COMMANDS}"
         )
     found = imports_of(app, 2, imports, timeout_s=spec.start_timeout_s)
     if problem := _difference(app.made, found):
@@ -92,7 +92,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
         problem = f"the test process uses no real Django database, but the command's database is unknown ({why})"
     if problem:
         raise AppLoadError(
-            f"{spec.name} is not started: {problem}. If the command does not use it, confirm that: "
+            f"{spec.name} is not started: {problem}\nIf the command uses no Django database, confirm that with "
             f'env={{"{SETTINGS}": ""}}'
         )
 
@@ -100,7 +100,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 def _difference(made: Made, found: Imported) -> str:
     """Describes a change by the test: a difference between its app `made` and fresh imports `found`. Empty for none."""
     if found.problem:
-        return f"the test's own settings on the app are unknown, because an import failed ({found.problem})"
+        return f"the test's own settings on the app are unknown, because a fresh import failed ({found.problem})"
     first, *others = found.likenesses
     for part in made.likeness.differing(first):
         cause = cause_of(part, made.likeness, first, others, env=False)

@@ -148,7 +148,7 @@ class InProcessLaunch:
             return ""
         if self._thread.is_alive():  # it is a daemon, and does not keep the test run from ending
             return f"{running.title} did not end within {_STOP_TIMEOUT_S:g} s"
-        return self._ending and f"{running.title} failed at its end: {self._ending}"
+        return self._ending and f"{running.title} failed while it shut down: {self._ending}"
 
     def _main(self) -> None:
         try:

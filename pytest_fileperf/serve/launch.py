@@ -46,11 +46,9 @@ class Launch(Protocol):
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
     """Raises PlanError, with advice, if this server cannot run old code; `title` names the old version."""
     if isinstance(spec, Url):
-        problem = (
-            "a Url starts no server. Start that version yourself, and give its address with --fileperf-against=URL"
-        )
+        problem = "fileperf starts no server at a Url. Start the old one yourself, and give --fileperf-against=URL"
     elif isinstance(spec, InProcess):
-        problem = "one process cannot contain two versions of a module. Use Uvicorn()"
+        problem = "the test process cannot contain two versions of a module. Use server=Uvicorn()"
     elif isinstance(spec, Uvicorn) and spec.port != 0:
         problem = f"two versions cannot use port {spec.port} at once. Leave `port` out"
     elif not isinstance(spec, Command) and app is not None and not isinstance(app.target, str):
@@ -60,7 +58,7 @@ def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -
         )
     else:
         return
-    raise PlanError(f"this cannot be compared with {title}: {problem}", where=type(spec).__name__)
+    raise PlanError(f"the test cannot be compared with {title}: {problem}", where=type(spec).__name__)
 
 
 def refuse_changed(running: RunningServer, *, title: str) -> None:
@@ -68,9 +66,9 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
     if running.changed:
         names = ", ".join(name for name, _ in running.changed)
         raise PlanError(
-            f"this cannot be compared with {title}: this test, an earlier one or a test client set {names} on "
-            "the app. The old code imports the app without that. Give a factory that sets it, in a module of "
-            'both versions, as in "package.module:make()"'
+            f"the test cannot be compared with {title}: it, an earlier test or a test client set {names} on "
+            "the app. The old code imports the app without that. Give a factory that sets it, in a module that "
+            'both versions have, as in "package.module:make()"'
         )
 
 

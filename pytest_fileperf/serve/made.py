@@ -177,7 +177,7 @@ def _lost_overrides(values: Mapping[Part, object], names: Mapping[int, str]) -> 
     An override's key must be the very object in the routes. A key without a name in a module would arrive as a copy.
     """
     return {
-        part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
+        part: f"no module has a name for {getattr(key, '__qualname__', type(key).__qualname__)}"
         for part, value in values.items()
         if part[1] == "dependency_overrides" and isinstance(value, Mapping)
         for key in value
@@ -221,7 +221,7 @@ def _pickled(value: object, names: Mapping[int, str]) -> bytes:
 class _Limited(io.BytesIO):
     def write(self, data: object, /) -> int:
         if self.tell() > 16 << 20:  # that is data, and nothing that a test sets
-            raise ValueError("it has more than 16 MiB")
+            raise ValueError("it is larger than 16 MiB")
         return super().write(data)  # type: ignore[arg-type]  # bytes, of whatever kind
 
 
@@ -269,7 +269,7 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
 
 
 def tell_difference(
-    part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the imported app"
+    part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the server's app"
 ) -> str:
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
     # Passwords go before the entries are cut, so that no part of one is left.

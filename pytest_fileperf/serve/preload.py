@@ -42,7 +42,7 @@ class Fork:
         """
         if self._preload.has_served and hangs:  # not the fork's fault, as an earlier one has answered
             return False
-        self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
+        self._leave(f"a server forked from the imported app did not start: {why.splitlines()[0]}")
         return True
 
     @property
@@ -201,7 +201,7 @@ class Preloads:
             pid = found.fork(run_directory, env)
             if pid is not None:
                 return Fork(pid, found, leave), ""
-            why = "the process that has imported it makes no fork"
+            why = "the process that has imported the app could not fork"
             leave(why)
             return None, why
         spare = self._spare(key)

@@ -286,7 +286,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             if not failed:
                 return ""
             why = next((line for line in reversed(running.log) if _ERROR.match(line)), "")
-            return f"{running.title} failed at its end: {failed[0]}{why and f' ({why})'}"
+            return f"{running.title} failed while it shut down: {failed[0]}{why and f' ({why})'}"
         finally:
             child.stop(patience_s=patience_s)
 

@@ -198,7 +198,7 @@ def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
     except OSError as error:
         raise PlanError(f"{name}: {path} cannot be read ({error.strerror})", where=where) from error
     if not found:
-        raise PlanError(f"{name}: {path} has no certificate in PEM", where=where)
+        raise PlanError(f"{name}: {path} contains no certificate in PEM format", where=where)
     return tuple(found)
 
 
@@ -271,7 +271,7 @@ class UrlLaunch:
             self._running.connect(tls=self._running.is_tls)
         except ssl.SSLCertVerificationError as error:
             url, verify = self._running.title, self._running.verify
-            advice = f"Check that {verify} is the authority that signed it"
+            advice = f"Check that {verify} contains the authority that signed it"
             if error.verify_code in (62, 64):  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
                 host = urlsplit(self._running.url).hostname
                 advice = f'It must be for {host}, unless you trust any certificate, as in Url("{url}", verify=False)'

@@ -203,7 +203,7 @@ class Command:
         if self.ssl_certfile is None and certfile is not keyfile:
             yield f"a certificate needs its key. Write both {CERTFILE} and {KEYFILE}"
         if self.ssl_certfile is not None and keyfile and self.ssl_keyfile is None:
-            yield f"{self.name} gets {KEYFILE}. Give that file, as ssl_keyfile"
+            yield f"{self.name} uses {KEYFILE}, which needs a file. Give the key's file as ssl_keyfile"
 
     def _has(self, name: str) -> bool:
         return any(name in text for text in (*self.command, *dict(self.env).values()))
@@ -326,7 +326,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
     for name in ("uds", "tls") if isinstance(spec, AsgiSpec) else ():
         if not isinstance(said := getattr(spec, name), bool):
-            yield f"{name}={said!r} must be True or False" + (". Your own file is ssl_certfile" * (name == "tls"))
+            yield f"{name}={said!r} must be True or False" + (". Give your own file as ssl_certfile" * (name == "tls"))
     if not _is_whole(spec.workers) or spec.workers < 1:
         yield f"workers={spec.workers!r} must be a whole number, 1 or more"
     for name in ("start_timeout_s", "stop_timeout_s"):
@@ -336,7 +336,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
     if _pairs(spec.env) is None:
         yield 'env must be names and values, both text, as in {"COLOUR": "red"}'
     elif isinstance(spec, AsgiSpec) and spec.uds and any(PORT in value for _, value in _pairs(spec.env) or ()):
-        yield f"env has {PORT} with uds=True: a Unix socket has no port"
+        yield f"env has {PORT} with uds=True, but a Unix socket has no port. Leave out one of them"
     for name in ("ssl_certfile", "ssl_keyfile"):
         given: object = getattr(spec, name)
         if given is not None and not isinstance(given, str | os.PathLike):
@@ -349,7 +349,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield "uds=True needs Unix sockets, which Python lacks on this system. Use a port"
     numbers_workers = isinstance(spec, Command | Granian) and spec.workers != 1
     if numbers_workers and any(WORKER in value for _, value in _pairs(spec.env) or ()):
-        yield (f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it must number them")
+        yield f"env has {WORKER}, which works only with workers=1: the program starts its own workers. Leave it out"
     if not isinstance(spec, Command):
         return
     yield from _words_problems("command", spec.command)
@@ -463,7 +463,7 @@ def parse_server(text: str) -> ServerSpec:
         case "granian":
             return _parse_settings(Granian, tuple(key for key in _KEYS if key != "http"), rest, where)
         case "inprocess" if rest:
-            raise PlanError(f"inprocess takes no settings, got {rest!r}", where=where)
+            raise PlanError(f"inprocess takes no settings. Leave out {rest!r}", where=where)
         case "inprocess":
             return InProcess()
         case "command" if not rest.strip():

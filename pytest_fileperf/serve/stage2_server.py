@@ -33,7 +33,7 @@ def main(run_directory: Path) -> None:
     except ImportError as error:
         if not job["needs"]:
             raise
-        _end(run_directory, f"packages are too old ({error})", "install", "--upgrade", *job["needs"].values())
+        _end(run_directory, f"packages that are too old ({error})", "install", "--upgrade", *job["needs"].values())
     serve(run_directory)
 
 

@@ -93,7 +93,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if self.code_tree.python is None and (stale := stale_bytecode(ready[0].files)):
             source, compiled = stale
             raise AppLoadError(
-                f"{self._version}{source} has changed, but Python still runs the older {compiled}, which notes "
+                f"{self._version}{source} has changed, but Python still runs the older {compiled}, which has "
                 "the same time and size. Remove that file"
             )
         self._raise_for_origin(ready[0])
@@ -128,7 +128,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
             what = version + self._ended_early(returncode)
             if not self.process.log:
                 why = full_disk() or "the app, or something that it imports, ended the process"
-                what += f", without a word: {why}"
+                what += f", with an empty log: {why}"
             raise ServerStartError(what, log=self.process.log)
         if noted(STARTED, self.process.directory) > self.spec.workers:
             raise ServerStartError(
@@ -185,7 +185,7 @@ class RunningWorkers(RunningProcess):
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
         super().check()
         if ended:
-            raise ServerDiedError(f"{self.title}: its worker {ended[0]} has ended", log=self.log)
+            raise ServerDiedError(f"{self.title}: its worker process {ended[0]} has ended", log=self.log)
 
 
 def _missing(spec: AsgiSpec) -> Iterator[str]:

@@ -116,8 +116,8 @@ class _Alone:
                 kept += new
             if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= RULES.known_to):
                 return kept or new
-            why = "the machine was busy" if is_busy else "its figures are not known well"
-            title = f"{plan.test.title}, again: {why}"
+            why = "the machine was busy" if is_busy else "its figures are still too uncertain"
+            title = f"{plan.test.title}, again because {why}"
 
     def _one_run_each(self, title: str) -> list[Run]:
         plan, rig, made = self._plan, self._rig, list[Run]()

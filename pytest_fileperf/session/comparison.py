@@ -148,7 +148,7 @@ class Sides:
             base, now = self._launched(number, stack)
             if self._base.url is None and base.is_forked is not now.is_forked:
                 of_base = base.why_fresh and f"{self._base.title}: {base.why_fresh}"
-                self._why_fresh = now.why_fresh or of_base or "one version cannot be forked now"
+                self._why_fresh = now.why_fresh or of_base or "one of the two versions can no longer be forked"
                 stack.close()
                 base, now = self._launched(number, stack)
             try:
@@ -404,7 +404,7 @@ class Comparison:
         if base != now:  # a tracer alone makes a version slower
             traced, other = ("the new code", self._base.title) if now else (self._base.title, "the new code")
             raise PlanError(
-                f"{traced} is traced by {base or now}, but {other} isn't. Run it without fileperf_coverage, "
+                f"{traced} is traced by {base or now}, but {other} isn't. Run the test without fileperf_coverage, "
                 "or trace both",
                 where=self.plan.test.title,
             )
@@ -428,15 +428,15 @@ class Comparison:
             is_timeout = answer is Answer.BROKEN and kinds == "timeout"
             # The probe may wait for less time than the comparison does.
             if is_timeout and side is Side.NOW and probe.timeout_ns < self.plan.limiting.timeout_ns:
-                said = f"{whose} has no answer to {work} in {_seconds(probe.timeout_ns)}"
-                return self._too_slow(f"{said} ({self._base.title} has {self._answer_of_base(servers)})")
+                said = f"{whose} gave no answer to {work} within {_seconds(probe.timeout_ns)}"
+                return self._too_slow(f"{said} ({self._base.title} gave {self._answer_of_base(servers)})")
             if answer is Answer.BROKEN and side is Side.BASE:
                 raise BaseFailedError(side=whose, work=work, said=described(failures), log=servers[side].log)
             if answer is Answer.OTHER:
-                said, details = f"{whose} has another answer to {work} than this test expects", (described(failures),)
+                said, details = f"{whose} gave another answer to {work} than this test expects", (described(failures),)
                 return Reason(kind=ReasonKind.INCOMPARABLE, side=side.name.lower(), text=said, differences=details)
             if answer is not Answer.GOOD:
-                said, details = f"{whose} has no good answer to {work}", (kinds,)
+                said, details = f"{whose} gave no successful answer to {work}", (kinds,)
                 return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said, differences=details)
             if self._searches is not None:
                 self._searches[side].begin(run)
@@ -449,7 +449,7 @@ class Comparison:
         elif least_ns:
             base, now = (_seconds(_under_way_ns(self._probes[side])) for side in Side)
             took = f"{work} takes {now} now and {base} in {self._base.title}"
-            return self._too_slow(f"{took}, so a comparison takes at least {_seconds(least_ns)}")
+            return self._too_slow(f"{took}, so at least {_seconds(least_ns)} are needed")
         return None
 
     def _answer_of_base(self, servers: BothServers) -> str:
@@ -461,7 +461,7 @@ class Comparison:
 
     def _too_slow(self, said: str) -> Reason:
         more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
-        text = f"{said}, but there are only {_seconds(self.plan.max_duration_ns)}"
+        text = f"{said}, but the comparison may take only {_seconds(self.plan.max_duration_ns)}"
         return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:

@@ -151,11 +151,11 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
         title = f"{series.nodeid} {series.metric}"
         before, after = series.runs[step.at - 1].commit, series.runs[step.latest if step.is_slow else step.at].commit
         if not (before and after) or before == after:
-            yield f"{title}: its step is not between two commits, so it cannot be measured"
+            yield f"{title}: its last step isn't between two commits, so it cannot be measured again"
             continue
         both = before, after, series.nodeid
         if both not in measured:
-            yield f"measuring {series.nodeid} at {before[:7]} and {after[:7]}, about a minute"
+            yield f"measuring {series.nodeid} at {before[:7]} and {after[:7]}, which takes about a minute"
             try:
                 measured[both] = _compared(*both)
             except FilePerfError as error:
@@ -184,12 +184,12 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
     repository = find_repository(Path.cwd())
     between = None if repository is None else repository.answers("rev-list", "--count", f"{before}..{after}")
     if between == "1":
-        yield f"  it is {after[:10]}, the only commit between both runs"
+        yield f"  the commit is {after[:10]}, the only one between both runs"
     elif between not in (None, "0"):
         tolerance = f"-o fileperf_tolerance={100 * abs(as_share(step.change / 2)):.2g}%"
         # A run would change a history that is committed, and Git then checks nothing out.
         options = f"--fileperf-max-duration={_TIME} {tolerance} -o fileperf_history= {shlex.quote(_item_of(nodeid))}"
-        yield f"  one of {between} commits; this finds it:"
+        yield f"  the commit is one of {between}; these commands find it:"
         yield f"  git bisect start {after[:10]} {before[:10]}"
         yield f"  git bisect run python -m pytest --fileperf --fileperf-against={before[:10]} {options}"
 
@@ -203,10 +203,10 @@ def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
     series = [trend.series for trend in trends_of(paths, name=name)[0]]
     wanted = sorted({(own.nodeid, *both) for own in series for both in own.unlinked})
     if not wanted:
-        yield "every renewed baseline is linked to the one before"
+        yield "nothing to do: each renewed baseline has been compared with the one before"
     for nodeid, old, new in wanted:
         if not commits.keys() >= {new, old}:
-            yield f"{nodeid}: no run has the commits of both baselines, so they cannot be measured"
+            yield f"{nodeid}: the history does not know both baselines' commits, so they cannot be measured"
             continue
         try:
             _compared(commits[old], commits[new], nodeid, f"--fileperf-history={paths[0].resolve()}")
@@ -233,13 +233,13 @@ def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[M
         done = run(command, cwd=inside, env=os.environ, timeout_s=_PATIENCE_S)
         if not record.exists():
             said = os.fsdecode(done.stdout + done.stderr)[-2000:]
-            raise FilePerfError(f"{test} was not measured at {after[:7]}. Output of pytest:\n{said}")
+            raise FilePerfError(f"{test} was not measured at commit {after[:7]}. Output of pytest:\n{said}")
         results = read_record(record).results
     except (GitError, OSError) as error:
-        raise FilePerfError(f"{after[:7]} cannot be checked out: {error}") from error
+        raise FilePerfError(f"commit {after[:7]} cannot be checked out: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise FilePerfError(
-            f"its measurement at {after[:7]} was stopped after {_PATIENCE_S:g} s. Run the test there to see why"
+            f"its measurement at commit {after[:7]} was stopped after {_PATIENCE_S:g} s. Run the test there to see why"
         ) from error
     finally:
         scratch.remove(place)

@@ -179,7 +179,7 @@ class Loader:
                 thread_pools=() if watch is None else watch.thread_pools,
                 growth=growth_of(samples, rounds, connections=plan.connections, files_limit=limits[side]),
                 processes_ended=tree.ended,
-                processes_changed="some ended and were not waited for" if lost else "",
+                processes_changed="some ended, and their parent did not wait for them" if lost else "",
             )
             runs.append(replace(result, rounds=rounds, boot=boot, pinned=cores is not None))
         return runs
@@ -224,7 +224,7 @@ class Loader:
         target = partial(Target, boot=index, network=self._network, family=self._family)
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
-                raise PlanError("a cluster cannot load an app in this process. Use another server")
+                raise PlanError("a Dask cluster cannot reach an inprocess server. Use another server")
             here = target(url=server.url, transport=lambda: server.transport)
             return server.run(
                 lambda: run_load(works, plan, (here,), files=self._files, server_cpu=(lambda: None,), progress=tell)

@@ -168,7 +168,7 @@ def _why_not(subject: SubjectName, reached: set[SubjectName]) -> str:
     if subject in reached:
         return (
             f"only the warm-up reached step {own!r}, so it has no figures. Give the test warmup=0, or let "
-            "users reach it more often"
+            "its journey reach the step more often"
         )
-    others = f"reached: {', '.join(sorted(names))}" if names else "no step was reached"
+    others = f"Reached steps: {', '.join(sorted(names))}" if names else "No step was reached"
     return f"step {own!r} was never reached. {others}"

@@ -69,11 +69,11 @@ def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[st
         )
     # Each generator needs a connection, and a request if their number is fixed.
     most = min(filter(None, (settings.connections, settings.requests, settings.burst)))
-    only = f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
+    only = f"the load has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
     count = asked if isinstance(asked, int) else 1
     if asked == AUTO:
         count, why = _enough(work, settings, rig, most, workers)
-        said.append(f"generators=auto took {count}: {why}")
+        said.append(f"generators=auto chose {count}: {why}")
     elif count > most:
         said.append(f"{most} of {format_count(count, 'generator')} made the load: {only}")
         count = most
@@ -322,7 +322,7 @@ class Session:
                     store()
             except FilePerfError as error:
                 problems.append(error)
-                why = "it could not be written"
+                why = "its file could not be written"
             if why:
                 self.results[place] = without.having(not_stored=why)
         if problems:
@@ -350,9 +350,9 @@ class Session:
         raise_for(result, strict=self._options.strict, ci=ci)
         if why_not is not None and why_not.side == "now":
             raise LoadError(
-                f"{plan.test.title}: {sentence(why_not)} while the old code's server ran too, but had one alone. "
-                "Find the difference between the app's start-ups. Or exclude this test from comparisons with "
-                'gate="none"'
+                f"{plan.test.title}: {sentence(why_not)}, while the old code's server also ran. Alone, the new "
+                "code answered well. Find out why the app's start-ups differ. Or exclude this test from comparisons "
+                'with gate="none"'
             )
 
 

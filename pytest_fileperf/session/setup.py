@@ -129,7 +129,7 @@ def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServe
 
 
 def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupError:
-    where = f"on {server.title}, of {base}" if base else f"on {server.title}"
+    where = f"on {server.title}, with the code of {base}" if base else f"on {server.title}"
     return (BaseSetupError if base else SetupError)(f"{what} {where}{more}", log=server.log)
 
 

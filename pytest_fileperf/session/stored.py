@@ -322,7 +322,7 @@ class Baselines:
             others = _others(beside, stored)
         else:
             others = list(used_by_both(measured.loaded, tree))
-        return f"its code ran with today's {format_names(others)}, {_not_kept(others)}" if others else ""
+        return f"its code could only run with today's {format_names(others)}, {_not_kept(others)}" if others else ""
 
     # --- verdicts by figures alone
 
