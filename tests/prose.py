@@ -88,7 +88,6 @@ EXCEPTIONS = {
     "no rate holds": "a value in stored records",
     "--fileperf-base-packages": "the name of an option",
     "import importlib.util, sys": "a program",
-    "the document does not follow its format: X: X": "the error of another library",
     'env={"PORT": "X"}': "code",
     "{'login': {'max_p99': '50ms'}": "code",
     "X: X: X: known only for the whole load": "a place, a key and a metric",

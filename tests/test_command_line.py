@@ -143,8 +143,8 @@ def test_ends_early(fileperf):
 """
 SAID = """\
 wrote tests/performance/test_endpoints.py: 7 tests
-skipped until you fill in missing values: 2 tests (-rs lists it)
-as comments, because they delete data: 1 more test
+skipped until you fill in missing values: 2 tests (-rs says which)
+written as comments, because they would delete data: 1 more test
 try them with a few requests: python -m pytest --fileperf-smoke -rs tests/performance/test_endpoints.py
 to let plain `pytest` find the app, add to its ini file: pythonpath = .
 """

@@ -213,7 +213,7 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
             what = f"{error}. Install it where the load generator runs, or put the needed code into the test module"
-        raise LoadError(f"the load generator cannot import a module for the journey: {what}") from error
+        raise LoadError(f"the load generator cannot use the journey: {what}") from error
     return each
 
 

@@ -35,9 +35,9 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
-        return "size", f"a body of {body_bytes} bytes instead of {expect.size_bytes}"
+        return "size", f"{body_bytes} bytes instead of {expect.size_bytes}"
     if digest and digest != expect.sha256:
-        return "digest", f"a body of {body_bytes} bytes whose SHA-256 is not {expect.sha256}"
+        return "digest", f"{body_bytes} bytes whose SHA-256 is not {expect.sha256}"
     return None
 
 

@@ -131,7 +131,7 @@ REFUSED = {
     "test_routes": "routes",
     "test_unsendable": "holds session (app.Session), which cannot be sent (cannot pickle '_thread.lock' object)",
     "test_changed": "mine cannot get app:app as the test made it: the test's app has dependency_overrides",
-    "test_made_here": "mine cannot get <lambda>, because it is an object of this test run. Serve it by Uvicorn()",
+    "test_made_here": "mine cannot get <lambda>, because it is an object in the test process. Use server=Uvicorn()",
 }
 COMPARED = """
 from app import app, get_db
@@ -193,7 +193,7 @@ def test_what_a_test_has_set_is_served_and_said_or_refused(project: Project) -> 
     told = {one["name"]: " ".join(one["message"].split()) for one in ran.record["failed"]}
     assert set(told) == set(REFUSED), ran.text
     assert [name for name, words in REFUSED.items() if words not in told[name]] == [], told
-    assert "Serve it by Uvicorn()" in told["test_changed"]
+    assert "Use server=Uvicorn()" in told["test_changed"]
     notes = {name: " ".join(one["notes"]) for name, one in results(ran).items()}
     both = "served with the test's own settings on the app: dependency_overrides app.get_db → test_it.fake_db"
     assert f"{both}; state.flag 7" in notes["test_set"], notes

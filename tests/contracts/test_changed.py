@@ -126,7 +126,7 @@ def test_only_what_a_change_can_affect_is_measured(project: Project) -> None:
     count = len(kinds) - 1
     assert (ran.status, ran.record) == (0, {}), ran.text
     assert f"{count} skipped" in ran.said, ran.text
-    assert f"{count} of {count} tests not measured: same code as at base (" in ran.said, ran.text
+    assert f"{count} of {count} tests not measured, because no change since base (" in ran.said, ran.text
 
     # Each of these changes affects one test.
     project.write({"committed_app.py": f"{apps['committed_app.py']}\nVALUE = 2\n"}).commit()
@@ -157,7 +157,7 @@ def test_only_what_a_change_can_affect_is_measured(project: Project) -> None:
     ran = project.run("--fileperf-changed=base", "-k", "plain or module", "-rs")
     assert list(results(ran)) == ["test_module"], ran.text
     assert "SKIPPED [1] tests/plain/test_plain.py" in ran.said, ran.text
-    assert "same code as at base (" in ran.said, ran.text
+    assert "because no change since base (" in ran.said, ran.text
 
     # Where all tests may have other settings, all are measured.
     for name, text in (("pytest.ini", f"{INI}fileperf_tolerance = 9%\n"), (".env", "KEY=two")):

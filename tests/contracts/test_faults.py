@@ -118,4 +118,4 @@ def test_which_side_has_no_answer_is_said(project: Project) -> None:
     ran = project.run("--fileperf-against=./before")
     assert ran.status == 1, ran.text
     assert "none of 2 requests succeeded: timeout" in ran.said, ran.text
-    assert "the new code has no answer to GET / in 750 ms (./before has one)" in ran.said, ran.text
+    assert "the new code gave no answer to GET / within 750 ms (./before gave one)" in ran.said, ran.text

@@ -72,7 +72,7 @@ def test_a_step_is_measured_again_and_bisected(project: Project) -> None:
 
     said = run(sys.executable, "-m", "pytest_fileperf", "trend", "--check")
     assert "test_it.py::test_get rps: yes, −" in said, said
-    assert "one of 2 commits; this finds it:" in said, said
+    assert "the commit is one of 2; these commands find it:" in said, said
     start, bisect = (line.strip() for line in said.splitlines()[-2:])
     run(start, shell=True)
     assert f"{commits[1]} is the first bad commit" in run(bisect, shell=True)

@@ -219,7 +219,7 @@ def test_not_spoken(fileperf, server):
 
 
 def test_no_connection(fileperf):
-    with pytest.raises(Exception, match="http2 needs a connection, and an app in the test process has none"):
+    with pytest.raises(Exception, match="http2 needs a network connection, but an inprocess server has none"):
         fileperf.run(by_httpx, http2=True, server=InProcess())
 """
 ONE = """

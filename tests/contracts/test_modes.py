@@ -184,8 +184,8 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
     assert (ran.status, set(told)) == (1, set(TOLD)), ran.text
     assert not [path for path, words in TOLD.items() if not re.search(words, told[path], re.DOTALL)], told
     assert "it ends now" in ran.text, "the last line of a long log"
-    assert re.search("failed at its end: .*it cannot end, says the app", ran.said), ran.text
-    assert "failed at its end: it ended with exit code 3" in ran.said, ran.text
+    assert re.search("failed while it shut down: .*it cannot end, says the app", ran.said), ran.text
+    assert "failed while it shut down: it ended with exit code 3" in ran.said, ran.text
     if sys.platform == "linux":
         detached = (project.top / "detached.txt").read_text().split()
         assert detached

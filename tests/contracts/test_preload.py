@@ -112,11 +112,18 @@ CANNOT = {
         ),
         ("memory", "import mmap\nheld = mmap.mmap(-1, 4096)", "its import shares memory with other processes"),
         ("process", "import subprocess\nheld = subprocess.Popen(['sleep', '60'])", "its import starts a process"),
-        ("ends", "os.register_at_fork(after_in_child=lambda: os._exit(9))", "a fork of it does not start"),
+        (
+            "ends",
+            "os.register_at_fork(after_in_child=lambda: os._exit(9))",
+            "a server forked from the imported app did not start",
+        ),
     )
 } | {
-    "raises": (LIFESPAN.format(fails="raise RuntimeError('not in a fork')"), "a fork of it does not start"),
-    "exits": (LIFESPAN.format(fails="os._exit(5)"), "a fork of it does not start"),
+    "raises": (
+        LIFESPAN.format(fails="raise RuntimeError('not in a fork')"),
+        "a server forked from the imported app did not start",
+    ),
+    "exits": (LIFESPAN.format(fails="os._exit(5)"), "a server forked from the imported app did not start"),
 }
 """Apps that cannot be forked, and what is said of each; the last two fail in their lifespan, if that is in a fork."""
 
@@ -137,7 +144,7 @@ def test_one_import_serves_all_start_ups_of_a_session_while_no_file_changes(proj
     assert "5 passed, 1 error" in ran.said or "1 failed, 5 passed" in ran.said, ran.text
     anew = {name: note for name, result in results(ran).items() for note in result["notes"] if ANEW in note}
     assert anew.keys() == {"test_named"}, ran.text
-    assert "a fork of it does not start" in anew["test_named"]
+    assert "a server forked from the imported app did not start" in anew["test_named"]
     assert len(imports(app)) == 1
     assert len(imports(project.top / "app_reads.py")) == 2
     assert "RuntimeError: no key" in ran.said, ran.text

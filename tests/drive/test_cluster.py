@@ -69,10 +69,10 @@ def test_an_address_is_taken_as_it_is_also_from_a_file(address: str, tmp_path: P
         ("tcp://127.0.0.1", None, NEITHER),
         ("./" + "x" * 300, None, NEITHER),
         ("/dev/null/x", None, NEITHER),
-        ("file", b"garbage", "it has no address in JSON"),
-        ("file", b'{"x": 1}', "it has no address in JSON"),
-        ("file", b"[]", "it has no address in JSON"),
-        ("file", b"\xff", "it has no address in JSON"),
+        ("file", b"garbage", "it isn't JSON with an address"),
+        ("file", b'{"x": 1}', "it isn't JSON with an address"),
+        ("file", b"[]", "it isn't JSON with an address"),
+        ("file", b"\xff", "it isn't JSON with an address"),
         ("file", b'{"address": 5}', "5 isn't an address with a port"),
         ("file", b'{"address": "10.0.0.5"}', "'10.0.0.5' isn't an address with a port"),
         (".", None, "Is a directory"),
@@ -127,7 +127,11 @@ def no_code() -> str:
 @pytest.mark.parametrize(
     "place, told, words",
     [
-        ("distributed.versions.get_versions", versions_of_threads, r"pytest-fileperf version of .*, and here it is "),
+        (
+            "distributed.versions.get_versions",
+            versions_of_threads,
+            r"pytest-fileperf version of .*, but this machine has ",
+        ),
         ("pytest_fileperf.drive.remote._code", code_of_threads, r"other code of pytest-fileperf \S+\. Install"),
         ("pytest_fileperf.drive.remote._code", no_code, r"other code of pytest-fileperf \S+\. Install"),
     ],
@@ -235,7 +239,9 @@ def test_a_load_that_all_were_told_too_late_twice_says_what_may_be_the_matter(
         load(there, url)
     late = r"generator \d of 2 on tcp://\S+ got its start signal [\d.]+ m?s too late"
     assert re.fullmatch(
-        f"no load generator is left: {late}; {late}. The machines are busy, or the network is slow", str(error.value)
+        f"the load ended early, because no load generator is left: {late}; {late}. "
+        "The machines are busy, or the network is slow",
+        str(error.value),
     )
 
 
@@ -252,7 +258,7 @@ def test_an_end_that_comes_while_a_run_is_ordered_leaves_no_process(delay_s: flo
         await asyncio.sleep(delay_s)
         await generator.end()
         await asyncio.gather(ordering, return_exceptions=True)
-        with pytest.raises(GeneratorError, match="it has been ended"):
+        with pytest.raises(GeneratorError, match="the load generator has already been ended"):
             await generator.order(ORDER)
 
     asyncio.run(ended())

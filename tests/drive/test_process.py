@@ -93,7 +93,9 @@ def test_a_journey_travels_by_value_with_what_a_setup_returned(shared: Generator
 
     work = Journey(name="any", function=journey, takes_value=True)
     assert good(run(shared, url, with_value(work, Values("/")))) == 10
-    with pytest.raises(PlanError, match="the setup's value cannot be sent to the load generator, for any"):
+    with pytest.raises(
+        PlanError, match=r"the value that setup returned for any.* cannot be sent to the load generator"
+    ):
         run(shared, url, with_value(work, threading.Lock()))
 
 
@@ -147,13 +149,13 @@ class Broken:
         (
             ModuleType("onlyhere"),
             LoadError,
-            "the load generator cannot load the journey: No module named 'onlyhere'. Install it for the load "
-            "generator, or put the code that it needs",
+            "the load generator cannot use the journey: No module named 'onlyhere'. Install it where the load "
+            "generator runs, or put the needed code",
         ),
         (
             Broken(),
             LoadError,
-            "the load generator cannot load the journey: ValueError: invalid literal for int() with base 10",
+            "the load generator cannot use the journey: ValueError: invalid literal for int() with base 10",
         ),
     ],
     ids=["a lock", "no such module", "it fails"],

@@ -80,10 +80,11 @@ ANSWERS: dict[str, tuple[tuple[bytes, ...], Expectation, tuple[int, Kinds], tupl
     ),
     "packed size": (
         (PACKED,), Expectation(size_bytes=9), (0, {"size": 6}),
-        ("5 bytes instead of 9, with a body packed by gzip: send headers=", ""),
+        ("5 bytes instead of 9, with a body compressed by gzip. To compare it uncompressed, give headers=", ""),
     ),
     "packed status": (
-        (PACKED,), Expectation(statuses=(404,)), (0, {"status 200": 6}), ("answer 200, with a body packed by gzip", ""),
+        (PACKED,), Expectation(statuses=(404,)), (0, {"status 200": 6}),
+        ("answer 200, with a body compressed by gzip", ""),
     ),
     "silent": (
         (SILENT, *[HELLO] * 5), Expectation(), (5, {"timeout": 1}),

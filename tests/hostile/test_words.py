@@ -56,7 +56,7 @@ def test_two_dashes_are_no_value(project: pytest.Pytester, run: Run, option: str
     project.makepyfile("def test_a(fileperf): fileperf.get('/')")
     result = run("--fileperf", f"--fileperf-{option}=--")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: fileperf: --fileperf-{option}: -- isn't a value"])
+    result.stderr.fnmatch_lines([f"ERROR: fileperf: --fileperf-{option} needs a value, and -- isn't a value"])
 
 
 def test_a_run_writes_no_escapes(project: pytest.Pytester) -> None:

@@ -515,15 +515,15 @@ def test_addresses_are_taken_as_they_are_and_names_are_looked_up_once(monkeypatc
 HOST, ALLOW = "--fileperf-host=", "--fileperf-allow-host="
 NO_NAME = "Write an address as in 10.0.0.5, or a name, without a port"
 NO_HOST = "Write an address of this machine, as in 10.0.0.5"
-NOT_ONE = "it is not the address of one machine"
-LINK = "a link-local address depends on the network. Use another one"
+NOT_ONE = "it is not the address of one machine. Write one, as in 10.0.0.5"
+LINK = "a link-local address means another machine in each network. Use another address"
 
 
 @pytest.mark.parametrize(
     "found, problem",
     [
         (read("10.0.0.5"), f"{HOST}10.0.0.5: load would go there. Allow it with {ALLOW}10.0.0.5"),
-        (read("::"), f"{HOST}::: Write the one address of the servers, as in 10.0.0.5"),
+        (read("::"), f"{HOST}::: it stands for all addresses of this machine. Write one of these, as in 10.0.0.5"),
         (read("files"), f"{HOST}files: {NO_HOST}"),
         (read(ini_host="files"), f"fileperf_host = files: {NO_HOST}"),
         (read("fe80::1"), f"{HOST}fe80::1: {LINK}"),

@@ -92,7 +92,9 @@ def test_what_is_stale_is_listed_and_removed_if_asked(stored: BaselineStore, run
     removed.fnmatch_lines(["*= fileperf =*", "removed 5 stale baselines", *LISTED[1:]], consecutive=True)
     assert stored.keys() == dict.fromkeys((*NOT_TOLD, "test_b.py::test_old"), 1)
     assert {path.name for path in stored.directory.iterdir()} - {".local"} == {HERE.profile}
-    run("--fileperf-prune").stdout.fnmatch_lines(["*no stale baselines to remove in the fully collected modules"])
+    run("--fileperf-prune").stdout.fnmatch_lines(
+        ["*found no stale baselines in modules whose tests were all collected"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_of_modules_that_are_left_out_or_skipped_nothing_is_said(
         ("import missing_module", ("--continue-on-collection-errors",), "collection had errors"),
         ("import missing_module", (), "*"),
         ("", ("--collect-only",), "tests were only collected"),
-        ("import pytest\ndef test_c(): pytest.exit('enough')", (), "the session was not finished"),
+        ("import pytest\ndef test_c(): pytest.exit('enough')", (), "the test run did not finish"),
     ],
     ids=["errors, and on", "errors", "only collected", "interrupted"],
 )

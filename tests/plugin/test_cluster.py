@@ -67,7 +67,7 @@ def test_an_app_in_this_process_is_loaded_by_no_cluster(
     project.makepyfile("def test_it(fileperf): fileperf.get('/', server='inprocess')")
     result = run_load("--fileperf", f"--fileperf-cluster={scheduler}")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*a cluster cannot load an app in this process. Use another server*"])
+    result.stdout.fnmatch_lines(["*a Dask cluster cannot reach an inprocess server. Use another server*"])
 
 
 def test_servers_listen_where_they_are_told(project: pytest.Pytester, run_load: Run) -> None:

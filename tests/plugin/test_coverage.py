@@ -106,7 +106,7 @@ def test_servers_and_generators_are_not_traced_and_an_app_in_the_pytest_process_
     ran = traced(traced="no")
     ran.assert_outcomes(passed=4)
     ran.stdout.fnmatch_lines(
-        ["fileperf: coverage did not trace the servers, *. To see their lines, add --fileperf-coverage"]
+        ["fileperf: coverage did not trace the servers, *. To trace them too, add --fileperf-coverage"]
     )
     found = results(project.path)
     tracers = {name: [boot["tracer"] for boot in result["boots"]] for name, result in found.items()}

@@ -361,7 +361,7 @@ USELESS = "--fileperf-base-packages=stored needs *--fileperf-confirm=never forbi
         ("", "confirm=never base-packages=stored", [USELESS]),
         ("confirm = never", "base-packages=stored", [USELESS]),
         ("confirm = never\nbase_packages = stored", "", [USELESS]),
-        ("", "smoke update", ["--fileperf-update: a few requests make no baseline. Leave out --fileperf-smoke"]),
+        ("", "smoke update", ["--fileperf-update: too few requests for a baseline. Leave out --fileperf-smoke"]),
         ("", "smoke prune", ["--fileperf-prune does not work with --fileperf-smoke. Leave out one of them"]),
         ("", "reason=why", [NOT_STORED]),
         ("", "update reason=", ["--fileperf-reason is empty. Give a reason*"]),
@@ -413,7 +413,7 @@ def test_storing_in_ci_needs_its_own_word(pytester: pytest.Pytester, run: Run, m
     for ci, option in (("true", "--fileperf-update"), ("1", "--fileperf-update=new"), ("yes", "--fileperf-update=all")):
         monkeypatch.setenv("CI", ci)
         assert problems_of(run(option)) == [
-            "--fileperf-update: CI is set, and a baseline stored there would hide slower code. "
+            "--fileperf-update: the variable CI is set, and a baseline stored in CI would hide slower code. "
             "Store baselines on your machine and commit them, or add --fileperf-update-in-ci"
         ]
     run("--fileperf-update", "--fileperf-update-in-ci").assert_outcomes(passed=1)
@@ -461,7 +461,7 @@ def test_reports_have_paths_of_their_own_and_replace_no_other_file(pytester: pyt
     source, same = problems_of(run(*files))
     (text,) = problems_of(run("--fileperf-markdown=readme.txt"))
     assert same.startswith("--fileperf-html and --fileperf-markdown write the same file ")
-    replaces = "would replace an existing file. Name another path"
+    replaces = "would replace an existing file of another kind. Name another path"
     assert source == f"--fileperf-json={pytester.path / path.name} {replaces}"
     assert text == f"--fileperf-markdown={pytester.path / 'readme.txt'} {replaces}"
     assert "test_never" in path.read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ def test_a_run_that_measures_nothing_writes_only_what_failed(project: pytest.Pyt
         assert "no measurement; 1 test failed" in (project.path / name).read_text(encoding="utf-8")
 
     project.makepyfile("def test_of_other_things(): assert False")
-    nothing = f"fileperf: no measurement, so {path} was not written"
+    nothing = f"fileperf: nothing was measured, so {path} was not written"
     run_load("--fileperf-json=run.json").stdout.fnmatch_lines([f"{nothing}. The existing file comes from an *"])
     path.unlink()
     run_load("--fileperf-json=run.json").stdout.fnmatch_lines([nothing])
@@ -39,8 +39,8 @@ def test_a_summary_of_a_step_that_cannot_be_written_fails_no_run(
     full = tmp_path / "full"
     full.write_bytes(b"x" * (1 << 20))
     for path, said in (
-        (full, "the summary of this step is full. *"),
-        (tmp_path, f"cannot write the summary of this step to {tmp_path}: *"),
+        (full, "the CI step's summary is full. *"),
+        (tmp_path, f"cannot add the report to the CI step's summary {tmp_path}: *"),
     ):
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
         result = run_load("--fileperf")

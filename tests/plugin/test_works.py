@@ -271,7 +271,7 @@ async def needs(client, made): ...
 
 def plain(client): ...
 """
-MEASURES = "calls fileperf again, and the measurement that waits for this"
+MEASURES = "calls fileperf again, but it runs inside of a measurement"
 FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "limit": (
         "fileperf.get('/', connections=2, min_rps=1e9, gate='none')",
@@ -311,15 +311,15 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "no_such_step": (
         "fileperf.run(visit, steps={'logout': {}})",
-        ("step 'logout' was never reached. reached: download, login",),
+        ("step 'logout' was never reached. Reached steps: download, login",),
     ),
     "no_step": (
         "fileperf.run(no_steps, steps={'login': {}})",
-        ("step 'login' was never reached. no step was reached",),
+        ("step 'login' was never reached. No step was reached",),
     ),
     "part_s_step": (
         "fileperf.mix({part.run(visit, steps={'logout': {}}): 1})",
-        ("step 'visit#logout' was never reached. reached: visit#download, visit#login",),
+        ("step 'visit#logout' was never reached. Reached steps: visit#download, visit#login",),
     ),
     "steps_as_a_list": ("fileperf.run(visit, steps=['login'])", ("steps: ['login'] isn't a mapping",)),
     "steps_as_texts": ("fileperf.run(visit, steps={'login': '50ms'})", ("steps: login: '50ms' isn't a mapping",)),

@@ -150,7 +150,7 @@ def test_forms_and_files() -> None:
     assert (found.data, found.files) == ({"note": "text"}, ("file", "more"))
     optional = in_body({"type": "object", "properties": fields}, "multipart/form-data")
     assert (optional.data, optional.files) == ({"note": "text"}, ("file", "more", "optional"))
-    assert in_body({"type": "object"}, "multipart/form-data").needs == ("the body, whose fields are not documented",)
+    assert in_body({"type": "object"}, "multipart/form-data").needs == ("the body (its fields are not documented)",)
     assert in_body({"type": "string"}, "application/octet-stream").has_bytes
     assert in_body({"type": "string"}, "application/xml").needs == ("a body of application/xml",)
 
@@ -186,8 +186,8 @@ def test_what_only_the_author_knows_is_named() -> None:
         "width": {"type": "integer"},
     }
     assert in_body({"required": list(own), "properties": own}).needs == ("password", "key", "flow_id", "userId")
-    assert in_body({"type": "object"}).needs == ("the body, whose fields are not documented",)
-    assert in_body({"type": "array", "minItems": 2, "uniqueItems": True}).needs == ("the body (its items differ)",)
+    assert in_body({"type": "object"}).needs == ("the body (its fields are not documented)",)
+    assert in_body({"type": "array", "minItems": 2, "uniqueItems": True}).needs == ("the body (its items must differ)",)
     assert asked("query", {"type": "string"}, required=False).params == {}
     assert endpoint({"security": [{"token": []}]}).needs == ("credentials",)
     assert endpoint({}, security=[{"token": []}]).needs == ("credentials",)
@@ -276,5 +276,5 @@ def test_a_file_that_is_no_document_is_refused(text: str, tmp_path: Path) -> Non
     "document", [{"paths": []}, {"paths": {"/": 1}}, {"paths": {"/": {"get": {"parameters": [{}]}}}}, {"log": []}]
 )
 def test_a_damaged_document_is_refused(document: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match="does not follow its format"):
+    with pytest.raises(PlanError, match="is malformed"):
         endpoints_of(document)

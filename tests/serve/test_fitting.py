@@ -224,30 +224,33 @@ LOCKED = "lock = threading.Lock(); m.app.dependency_overrides[m.get_db] = (lambd
 REFUSED = (
     (
         LOCKED,
-        r"dependency_overrides .*has none\. It cannot be set there: <lambda>.<locals>.<lambda> holds lock "
+        r"dependency_overrides .*has none\. It cannot be set in the server: <lambda>.<locals>.<lambda> holds lock "
         r"\(_thread.lock\), which cannot be sent \(cannot pickle '_thread.lock' object\)\. Put it into a module",
     ),
     (
         "m.app.dependency_overrides[m.hidden['guard']] = fake_db",
-        r"It cannot be set there: no module contains Guard by a name\. Put it into a module",
+        r"It cannot be set in the server: no module has a name for Guard\. Put it into a module",
     ),
     (
         "m.app.dependency_overrides[m.get_db] = fake_db; m.get_db = fake_db",
-        "It cannot be set there: no module contains get_db by a name",
+        "It cannot be set in the server: no module has a name for get_db",
     ),
     (
         "m.app.get('/new')(fake_db)",
-        f"app has routes that the imported app lacks: GET /new {__name__}.fake_db",
+        f"app has routes that the server's app lacks: GET /new {__name__}.fake_db",
     ),
     (
         "m.app.state.other = threading.Lock()",
-        r"the test's app has state.other _thread.lock, but the imported app has none",
+        r"the test's app has state.other _thread.lock, but the server's app has none",
     ),
     (
         "m.app.state.store = m.Store('test')",
         r"state.store fitting_shop.Store\(…url='test'\), but .*'production'",
     ),
-    ("m.app.state.other = [bytes(10 << 20), bytearray(10 << 20)]", "It cannot be set there: it has more than 16 MiB"),
+    (
+        "m.app.state.other = [bytes(10 << 20), bytearray(10 << 20)]",
+        "It cannot be set in the server: it is larger than 16 MiB",
+    ),
 )
 
 
@@ -318,11 +321,11 @@ def test_what_a_lifespan_has_set_was_used_since(shop: ModuleType, tmp_path: Path
     [
         (
             "m.app.state.pool = m.Store('test')",
-            r"state\.pool fitting_shop.Store.*, but the imported app has _thread.lock",
+            r"state\.pool fitting_shop.Store.*, but the server's app has _thread.lock",
         ),
         (
             "m.app.state.other = threading.Lock()",
-            r"state\.other _thread.lock, but the imported app has none",
+            r"state\.other _thread.lock, but the server's app has none",
         ),
     ],
 )
@@ -362,19 +365,19 @@ def test_parts_of_an_app(shop: ModuleType) -> None:
 @pytest.mark.parametrize(
     "part,mine,theirs,text",
     [
-        (("", "routes"), ("a", "b"), ("b",), " has routes that the imported app lacks: a"),
-        (("", "routes"), ("a",), ("a", "c"), "the imported app has routes that the test's app lacks: c"),
-        (("", "routes"), ("a", "b"), ("a", "c"), " has routes b, but the imported app has c"),
+        (("", "routes"), ("a", "b"), ("b",), " has routes that the server's app lacks: a"),
+        (("", "routes"), ("a",), ("a", "c"), "the server's app has routes that the test's app lacks: c"),
+        (("", "routes"), ("a", "b"), ("a", "c"), " has routes b, but the server's app has c"),
         (("", "routes"), ("a", "b"), ("b", "a"), " has its routes in another order than"),
         (
             ("", "routes"),
             tuple("abcdef"),
             (),
-            " has routes a, b, c and 3 more, but the imported app",
+            " has routes a, b, c and 3 more, but the server's app",
         ),
-        (("/api", "state.n"), (), ("1",), "the imported app has state.n that the test's app at /api lacks: 1"),
-        (("", "attribute.db"), ("1",), ("2",), " has db 1, but the imported app has 2"),
-        (("", "config.SECRET_KEY"), ("'x'",), ("'y'",), " has config.SECRET_KEY another one, but the imported app"),
+        (("/api", "state.n"), (), ("1",), "the server's app has state.n that the test's app at /api lacks: 1"),
+        (("", "attribute.db"), ("1",), ("2",), " has db 1, but the server's app has 2"),
+        (("", "config.SECRET_KEY"), ("'x'",), ("'y'",), " has config.SECRET_KEY another one, but the server's app"),
     ],
 )
 def test_differences_in_words(part: tuple[str, str], mine: tuple[str, ...], theirs: tuple[str, ...], text: str) -> None:
@@ -389,7 +392,7 @@ def test_another_password_is_seen_as_another_one_and_not_told() -> None:
     )
     told = tell_difference(part, (mine,), (theirs,))
     assert not any(password in told for password in ("pw", "xw"))
-    ours, _, server = told.partition(", but the imported app")
+    ours, _, server = told.partition(", but the server's app")
     assert re.findall(r"u:…[0-9a-f]{8}@h", ours) != re.findall(r"u:…[0-9a-f]{8}@h", server)
 
 

@@ -186,7 +186,7 @@ def test_workers_and_supervisors_that_died_are_told(kind: Kind, boot: Boot) -> N
     worker = facts(server)["pid"]
     os.kill(worker, signal.SIGKILL)
     assert remaining_after(5, [worker]) == []
-    with pytest.raises(ServerDiedError, match=f"its worker {worker} has ended"):
+    with pytest.raises(ServerDiedError, match=f"its worker process {worker} has ended"):
         server.check()  # though the supervisor replaces it
     pids, supervisor = server.pids, server.supervisor
     assert supervisor is not None
@@ -328,7 +328,7 @@ def test_an_app_that_fails_in_its_shutdown_is_told(spec: ServerSpec) -> None:
     running = pool.any_boot(spec, app_spec("serve.apps:failing_shutdown"), None)
     pool.close()
     (said,) = pool.endings
-    assert said.startswith(f"{running.title} failed at its end: ")
+    assert said.startswith(f"{running.title} failed while it shut down: ")
     assert "the files are gone" in said
 
 

@@ -268,8 +268,12 @@ async def object_app(scope: dict[str, object], receive: object, send: object) ->
 
 
 REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
-    "in-process": (InProcess(), APP, "InProcess: .*one process cannot contain two versions of a module. Use Uvicorn"),
-    "url": (Url("http://127.0.0.1:9"), APP, "Url: .*starts no server"),
+    "in-process": (
+        InProcess(),
+        APP,
+        "InProcess: .*the test process cannot contain two versions of a module. Use server=Uvicorn",
+    ),
+    "url": (Url("http://127.0.0.1:9"), APP, "Url: .*fileperf starts no server at a Url"),
     "port": (Uvicorn(port=8000), APP, "Uvicorn: .*port 8000 at once. Leave `port` out"),
     "object": (Uvicorn(), AppSpec(object_app), 'object_app is an object .* Give the app by name, as in "module:attr'),
 }

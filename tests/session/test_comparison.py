@@ -258,7 +258,7 @@ OTHER = f"{TITLE} has another answer to GET /more than this test expects: "
 @pytest.mark.parametrize(
     "base, work, outcome, said, fails",
     [
-        (PLAIN, GET_MORE, Outcome.NEW, f"{TITLE} has no good answer to GET /more: status 404", {"strict"}),
+        (PLAIN, GET_MORE, Outcome.NEW, f"{TITLE} gave no successful answer to GET /more: status 404", {"strict"}),
         (App(missing=True), GET, Outcome.NEW, f"{TITLE} has no such app: ", {"strict", "ci"}),
         (App(failing="size"), GET_MORE, Outcome.INCONCLUSIVE, f"{OTHER}size (no such path)", {"strict"}),
         (App(failing="status 401"), GET_MORE, Outcome.INCONCLUSIVE, f"{OTHER}status 401 (no such path)", {"strict"}),
@@ -309,7 +309,7 @@ def test_code_here_that_only_fails_has_failed_at_once(compare: Compare) -> None:
     assert isinstance(compared.failed, RequestsFailedError)
     assert "status 404" in str(compared.failed)
     assert (compared.result.standing, compared.result.base) == (Standing.FAILED, None)
-    assert "the new code has no good answer to GET /" in sentence(compared.result.verdict.comparisons[0].reason)
+    assert "the new code gave no successful answer to GET /" in sentence(compared.result.verdict.comparisons[0].reason)
     assert compared.host.clock.now_s < 1010
 
 

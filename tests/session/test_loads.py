@@ -103,18 +103,18 @@ BUSIEST = "the busiest used 100 % of its core"
 @pytest.mark.parametrize(
     "cores, workers, needed, connections, generators, made, said",
     [
-        (8, None, 0.5, 16, AUTO, [1], "generators=auto took 1: it used 50 % of its core"),
-        (8, None, 3.0, 16, AUTO, [1, 2, 4], "generators=auto took 4: the busiest used 75 % of its core"),
-        (4, None, 9.0, 16, AUTO, [1, 2, 3], f"generators=auto took 3: {BUSIEST}, and no core is free for another one"),
-        (8, None, 9.0, 3, AUTO, [1, 2, 3], f"generators=auto took 3: {BUSIEST}, and the load has no more connections"),
-        (2, None, 9.0, 16, AUTO, [], "generators=auto took 1: no core is free for another one"),
-        (8, None, 9.0, 1, AUTO, [], "generators=auto took 1: the load has one connection"),
-        (8, None, 0.5, 3, 7, [3], "3 of 7 generators made the load: it has only 3 connections"),
+        (8, None, 0.5, 16, AUTO, [1], "generators=auto chose 1: it used 50 % of its core"),
+        (8, None, 3.0, 16, AUTO, [1, 2, 4], "generators=auto chose 4: the busiest used 75 % of its core"),
+        (4, None, 9.0, 16, AUTO, [1, 2, 3], f"generators=auto chose 3: {BUSIEST}, and no core is free for another one"),
+        (8, None, 9.0, 3, AUTO, [1, 2, 3], f"generators=auto chose 3: {BUSIEST}, and the load has no more connections"),
+        (2, None, 9.0, 16, AUTO, [], "generators=auto chose 1: no core is free for another one"),
+        (8, None, 9.0, 1, AUTO, [], "generators=auto chose 1: the load has one connection"),
+        (8, None, 0.5, 3, 7, [3], "3 of 7 generators made the load: the load has only 3 connections"),
         (8, 3, 9.0, 16, None, [3], ""),
         (8, 3, 9.0, 16, 2, [2], ""),
-        (8, 3, 9.0, 2, None, [2], "2 of 3 workers made the load: it has only 2 connections"),
-        (8, 3, 9.0, 16, AUTO, [1, 2, 3], f"generators=auto took 3: {BUSIEST}, and the cluster has no more workers"),
-        (8, 1, 9.0, 16, AUTO, [], "generators=auto took 1: the cluster has no more workers"),
+        (8, 3, 9.0, 2, None, [2], "2 of 3 workers made the load: the load has only 2 connections"),
+        (8, 3, 9.0, 16, AUTO, [1, 2, 3], f"generators=auto chose 3: {BUSIEST}, and the cluster has no more workers"),
+        (8, 1, 9.0, 16, AUTO, [], "generators=auto chose 1: the cluster has no more workers"),
     ],
 )
 def test_as_many_generators_are_taken_as_it_takes(

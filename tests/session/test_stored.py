@@ -250,7 +250,7 @@ def test_code_that_is_not_found_leaves_the_stored_figures(stored: Project) -> No
             "fails every request of GET /, on two start-ups: status 500",
         ),
         (App(paths=(), failing="size"), "has another answer to GET / than this test expects: size (no such path)"),
-        (App(paths=()), "has no good answer"),
+        (App(paths=()), "gave no successful answer"),
     ],
 )
 def test_a_baseline_whose_code_does_not_work_any_more_leaves_its_figures(base: App, why: str, stored: Project) -> None:
@@ -473,7 +473,7 @@ def test_a_baseline_that_cannot_be_written_keeps_no_other_from_being_stored(
         with pytest.raises(BaselineError, match="the disk is full"):
             session.settle(TEST.nodeid, passed=True)
         assert [(one.baseline_written, one.not_stored) for one in session.results] == [
-            (False, "it could not be written"),
+            (False, "its file could not be written"),
             (True, ""),
             (True, ""),
         ]

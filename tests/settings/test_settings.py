@@ -194,11 +194,11 @@ BAD: tuple[tuple[str, object, str], ...] = (
         "unknown server 'apache'. Use uvicorn, gunicorn, granian, inprocess, command or an http:// URL on this machine",
     ),
     ("server", Command, "<class 'pytest_fileperf.serve.spec.Command'> is a class. Give an instance of it"),
-    ("app", "app.py", '\'app.py\' does not name an app. Write "module:attribute", or "module:factory()"'),
+    ("app", "app.py", '\'app.py\' does not name an app. Write "module:attribute" or "module:factory()"'),
     (
         "app",
         "'app:app'",
-        '"\'app:app\'" does not name an app. Write module:attribute, without quotes, or "module:factory()"',
+        "\"'app:app'\" does not name an app. Write without quotes: module:attribute or module:factory()",
     ),
     ("label", 5, "5 isn't a text"),
     ("rate", 0, f"0 isn't a rate. {_RATE}"),
