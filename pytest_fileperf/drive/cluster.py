@@ -49,7 +49,7 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
     if package != own_package:
         return f"has {_PACKAGE} {package}, but this machine has {own_package}. {_SAME}"
     if not isinstance(there, dict) or there.get("code") != whereabouts()["code"]:
-        return f"runs other code of {_PACKAGE} {own_package} than this machine. Install this machine's code there"
+        return f"has other code of {_PACKAGE} {own_package} than this machine. Install this machine's code there"
     return ""
 
 

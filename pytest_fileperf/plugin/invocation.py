@@ -235,7 +235,7 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
     if options.changed is not None and smoke:
         yield "--fileperf-changed does not work with --fileperf-smoke, which runs every test. Leave out one of them"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
-        yield f"--fileperf-save={save} is a path, not a name. Write --fileperf-save=NAME, or put the option last"
+        yield f"--fileperf-save={save} is a path, not a name. Write --fileperf-save=NAME, or put it after the paths"
     if options.history is not None:
         if smoke or options.aa:
             name = "--fileperf-smoke" if smoke else "--fileperf-aa"

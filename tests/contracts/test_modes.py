@@ -158,7 +158,9 @@ def test_each_kind_serves_what_it_was_told(project: Project) -> None:
         "test_elsewhere_by_name",
         "test_wrong",
     }, ran.text
-    assert re.search(r"an untrusted certificate \(.*\). Check that .*other.pem is the authority", ran.said), ran.text
+    assert re.search(r"an untrusted certificate \(.*\). Check that .*other.pem contains the authority", ran.said), (
+        ran.text
+    )
     for host in ("192.0.2.1", "any.invalid"):
         assert f"'http://{host}:9' isn't on this machine: load goes only to this machine" in ran.said, ran.text
     assert (project.top / "builds.txt").read_text() == "x"

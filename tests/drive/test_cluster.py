@@ -132,8 +132,16 @@ def no_code() -> str:
             versions_of_threads,
             r"pytest-fileperf version of .*, but this machine has ",
         ),
-        ("pytest_fileperf.drive.remote._code", code_of_threads, r"other code of pytest-fileperf \S+\. Install"),
-        ("pytest_fileperf.drive.remote._code", no_code, r"other code of pytest-fileperf \S+\. Install"),
+        (
+            "pytest_fileperf.drive.remote._code",
+            code_of_threads,
+            r"other code of pytest-fileperf \S+ than this machine\. Install",
+        ),
+        (
+            "pytest_fileperf.drive.remote._code",
+            no_code,
+            r"other code of pytest-fileperf \S+ than this machine\. Install",
+        ),
     ],
 )
 def test_a_worker_with_another_version_or_other_code_is_named(

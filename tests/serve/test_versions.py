@@ -251,7 +251,7 @@ def test_what_a_command_lacks_in_the_other_version_is_told(trees: CodeTree, tmp_
     (tmp_path / "serve.py").write_text(PROGRAM.format(answer="''"))
     for spec, kind, said in (
         (replace(SERVE, build="test -e new"), ServerStartError, "in main (1a2b3c4) failed with exit code 1"),
-        (replace(SERVE, cwd=tmp_path), PlanError, "would run the same code here and for main (1a2b3c4)"),
+        (replace(SERVE, cwd=tmp_path), PlanError, "would run the new code also for main (1a2b3c4)"),
         (replace(SERVE, cwd="new"), PlanError, f"cwd='new' isn't a directory in {trees.there}"),
         (Command("./built {port}"), PlanError, f"there is no program {trees.there}/built"),
     ):
@@ -385,7 +385,7 @@ def test_packages_that_are_too_old_there_are_told(other: CodeTree, environment: 
         (packages / "uvicorn.py").unlink()
         (packages / "hidden").rename(packages / "uvicorn")
     assert type(error) is PlanError
-    assert "packages are too old (cannot import name 'Config' from 'uvicorn'" in str(error)
+    assert "packages that are too old (cannot import name 'Config' from 'uvicorn'" in str(error)
 
 
 @pytest.mark.usefixtures("trees")

@@ -252,7 +252,7 @@ def test_loads_that_are_whole_are_made_in_turn(changes: dict[str, object], said:
 
 # --- What one side has not
 
-OTHER = f"{TITLE} has another answer to GET /more than this test expects: "
+OTHER = f"{TITLE} gave another answer to GET /more than this test expects: "
 
 
 @pytest.mark.parametrize(
@@ -362,13 +362,15 @@ def test_a_setup_that_fails_is_told_with_its_side_and_tried_again_on_the_base(co
     with pytest.raises(SetupError, match=r"^setup fill failed on fake [^\n]*\d:\n") as here:
         compare(settings=fails_on(Side.NOW, compare), ci=True)
     assert (type(here.value), len(compare.host.booted)) == (SetupError, 2)
-    with pytest.raises(BaseSetupError, match=r"^setup fill failed on fake [^\n]*, of main \(1a2b3c4\):\n"):
+    with pytest.raises(
+        BaseSetupError, match=r"^setup fill failed on fake [^\n]*, with the code of main \(1a2b3c4\):\n"
+    ):
         compare(settings=fails_on(Side.BASE, compare), ci=True)
     assert len(compare.host.booted) == 4
     with pytest.raises(BaseDiedError, match=r"^main \(1a2b3c4\): .*ended with exit status 3"):
         compare(settings=fails_on(Side.BASE, compare, dies=True))
     fed = Requests(recipes=(Operation(method="GET", url="/{id}"),), make=lambda ids: ids["id"])  # type: ignore[index]
-    of_feed = r"(?s)^the feed of GET /\{id\} failed on fake [^\n]*, of main \(1a2b3c4\):\n.*let the setup return"
+    of_feed = r"(?s)^the feed of GET /\{id\} failed on fake [^\n]*, with the code of main .*let the setup return"
     with pytest.raises(BaseSetupError, match=of_feed):
         compare(settings=replace(WIDE, setup=lambda client: []), work=fed)
     assert compare(settings=fails_on(Side.BASE, compare, 1)).only.outcome is Outcome.PASS
@@ -387,7 +389,7 @@ def test_a_teardown_follows_whatever_ends_the_load_whose_error_stays(ends: type[
     with pytest.raises(ends) as raised, set_up(steps, server, base):
         raise ends
     (note,) = raised.value.__notes__
-    assert note.startswith(f"teardown fails failed on any{', of main' if base else ''}:\n")
+    assert note.startswith(f"teardown fails failed on any{', with the code of main' if base else ''}:\n")
     assert "OSError: client value" in note
     with pytest.raises(BaseSetupError if base else SetupError) as failed, set_up(Settings(setup=fails), server, base):
         pass
@@ -401,7 +403,9 @@ def test_a_base_that_does_not_run_or_is_traced_alone_is_an_error(
     tracers = iter(["", "coverage"] * 9)
     with monkeypatch.context() as patch:
         patch.setattr(Server, "tracer", property(lambda _: next(tracers)))
-        with pytest.raises(PlanError, match=r"is traced by coverage, but .* isn't. Run it without fileperf_coverage"):
+        with pytest.raises(
+            PlanError, match=r"is traced by coverage, but .* isn't. Run the test without fileperf_coverage"
+        ):
             compare()
     compare.base = CodeTree(title="http://127.0.0.1:9", url="http://127.0.0.1:9")
     with pytest.raises(ServerStartError, match="nothing answers at"):

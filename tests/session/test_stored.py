@@ -249,7 +249,7 @@ def test_code_that_is_not_found_leaves_the_stored_figures(stored: Project) -> No
             App(paths=(), failing="status 500"),
             "fails every request of GET /, on two start-ups: status 500",
         ),
-        (App(paths=(), failing="size"), "has another answer to GET / than this test expects: size (no such path)"),
+        (App(paths=(), failing="size"), "gave another answer to GET / than this test expects: size (no such path)"),
         (App(paths=()), "gave no successful answer"),
     ],
 )
