@@ -154,7 +154,7 @@ def _trend(given: argparse.Namespace) -> int:
         sys.stderr.write(f"--fail-over: {error}\n")
         return 2
     if worst is not None and since is None:
-        sys.stderr.write("--fail-over also needs --since, as in --since=v1.4\n")
+        sys.stderr.write("--fail-over needs a start, as in --since=v1.4\n")
         return 2
     if given.link:
         from pytest_fileperf.session.history import link_baselines

@@ -178,7 +178,7 @@ def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:
         (
             ("--fail-over=5%", "--since=2027-01-01"),
             1,
-            "how much worse test_api.py::test_upload, test_api.py::test_a, ",
+            "the runs do not show how much test_api.py::test_upload, test_api.py::test_a, ",
         ),
         (("--fail-over=5%",), 2, "--fail-over needs a start, as in --since=v1.4"),
         (("--fail-over=3", "--since=v1"), 2, "would be 300%. Write a percentage, as in 3%"),

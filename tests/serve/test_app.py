@@ -62,7 +62,7 @@ def test_which_app_is_meant(app: object, spec: AppSpec) -> None:
     "text", ["", "app.main", "app.main:", ":app", "app/main.py:app", "app:make(1)", "app:a b", "a:b:c"]
 )
 def test_text_that_names_no_app_is_refused(text: str) -> None:
-    with pytest.raises(AppLoadError, match=r'Write "module:attribute", or "module:factory\(\)"'):
+    with pytest.raises(AppLoadError, match=r'Write "module:attribute" or "module:factory\(\)"'):
         app_spec(text)
 
 

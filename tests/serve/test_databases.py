@@ -89,11 +89,17 @@ def test_pytest_django_is_found(theirs: dict[str, str], monkeypatch: pytest.Monk
     [
         (
             "test_shop",
-            'For the test database: Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(tr',
+            'The test database. Use server=Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(tr',
         ),
-        ("shop", 'the test database: Uvicorn(env={"DB_NAME": "test_shop"})'),
-        (":memory:", 'the test database, which needs a file, "TEST": {"NAME": "test.sqlite3"} in DATABASES: Uvicorn('),
-        ("/data/db.sqlite3", '"TEST": {"NAME": "test.sqlite3"} in DATABASES: Uvicorn(env={"DB_NAME": "test.sqlite3"})'),
+        ("shop", 'The test database. Use server=Uvicorn(env={"DB_NAME": "test_shop"})'),
+        (
+            ":memory:",
+            'The test database. Give it a file, with "TEST": {"NAME": "test.sqlite3"} in DATABASES. Use server=Uvi',
+        ),
+        (
+            "/data/db.sqlite3",
+            '"TEST": {"NAME": "test.sqlite3"} in DATABASES. Use server=Uvicorn(env={"DB_NAME": "test.sqlite3"})',
+        ),
         ("/data/tests.db", '"TEST": {"NAME": "/data/tests.db"} in DATABASES'),
     ],
 )
@@ -102,8 +108,8 @@ def test_a_refusal_names_the_ways_out(mine: str, advice: str) -> None:
     refusal = here.refusal(replace(here, names=(("default", "real"),)), [])
     assert refusal is not None
     assert advice in refusal
-    assert 'make and migrate it, as in Uvicorn(env={"DB_NAME": f"{tmp_' in (refusal)
-    assert refusal.endswith('or needs none: Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
+    assert 'make and migrate it. Use server=Uvicorn(env={"DB_NAME": f"{tmp_' in refusal
+    assert refusal.endswith('or none. Use server=Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
 
 
 class Connected:

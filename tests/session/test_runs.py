@@ -91,7 +91,7 @@ def test_processes_that_are_lost_and_logs_without_end_are_told(tmp_path: Path) -
     used = results(ran)["test_replaced"]
     assert (used["summary"]["server"]["cpu_per_request"], used["summary"]["server"]["cpu_share"]) == (None, None)
     assert used["boots"][0]["peak_rss"] is None
-    assert "the server's processes changed (some ended and" in ran.said, ran.text
+    assert "the server's processes changed (some ended, and" in ran.said, ran.text
 
 
 def test_the_old_code_may_be_a_server_that_runs(tmp_path: Path) -> None:
