@@ -68,7 +68,7 @@ def _in_turn(workers: Sequence[str]) -> Sequence[str]:
 
 _CONNECT_S = 10.0
 _ASKED_S = 15.0
-"""Time limit for asking all workers together, and then each silent worker alone."""
+"""Time limit for asking all workers at once and then, if some are silent, each worker alone."""
 _REPLACED_S = 3.0
 """How long a load waits for another worker if its worker is gone: some deployments start a replacement."""
 _CLOSE_S = 1.0
@@ -77,7 +77,7 @@ _Result = TypeVar("_Result")
 
 
 class Cluster:
-    """A connection to a Dask scheduler, made when it is first needed. Whoever made this object closes it."""
+    """A connection to a Dask scheduler, opened when it is first needed. Whoever makes this object must close it."""
 
     def __init__(self, scheduler: str) -> None:
         self.title = scheduler
@@ -95,11 +95,11 @@ class Cluster:
         self._told_shared = False
 
     def workers(self) -> Workers:
-        """Returns which workers there are. Raises GeneratorError if no worker can make a load, or if one is unfit."""
+        """Returns the workers' state. Raises GeneratorError if no worker can make a load, or if one is unfit."""
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
-        """Returns a further generator. With its first load, the generator takes a worker."""
+        """Returns a new generator. The generator takes a worker only when it gets its first load."""
         return RemoteHandle(self)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Cluster:
         return self._gone()
 
     async def worker_for(self, handle: RemoteHandle) -> tuple[str, Mapping[str, str]]:
-        """Returns an unused worker's address, and its whereabouts. Raises LookupError if no worker gets free soon."""
+        """Returns an unused worker's address and its whereabouts. Raises LookupError if no worker is free after 3 s."""
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:
@@ -169,7 +169,7 @@ class Cluster:
             await asyncio.sleep(_REPLACED_S / 10)
 
     def release(self, worker: str, handle: RemoteHandle) -> None:
-        """Lets other generators use the worker of `handle`. First the worker must report again that it is fit."""
+        """Lets other generators use the worker of `handle`, after the worker has reported again that it is fit."""
         if self._used.get(worker) is handle:
             del self._used[worker]
             self._fit.pop(worker, None)
@@ -190,7 +190,7 @@ class Cluster:
         return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns fit workers' whereabouts by address. Raises GeneratorError, and always again once Dask was silent."""
+        """Returns fit workers' whereabouts by address. Raises GeneratorError, and always if Dask was silent before."""
         client = await self.client()
         try:
             async with asyncio.timeout(_ASKED_S):

@@ -54,8 +54,8 @@ class LoadOrder:
     """The servers of old and new version for a comparison, else one server."""
     cores: frozenset[int] | None
     is_from_elsewhere: bool = False
-    """Whether a test process orders the load through Dask. The load then never begins late, and ends if nobody asks for
-    it."""
+    """Whether a test process orders the load through Dask. A late load is then refused, and a load ends if the test
+    process is silent."""
 
 
 READY, ALIVE = "ready", "alive"
@@ -120,7 +120,7 @@ def main(scratch: str) -> None:
 
 
 class _Lease:
-    """A watch over the test process: if it is silent for too long during a load, this generator's process ends."""
+    """Ends this generator's process if the test process is silent for too long during a load."""
 
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
@@ -159,7 +159,7 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
 
 
 async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_elsewhere: bool) -> int:
-    """Waits for the instant at which all generators begin, and returns it. Raises LateError if that is long past."""
+    """Waits for the instant at which all generators begin, and returns it. Raises LateError if it comes too late."""
     write_message(answers, READY)
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)

@@ -119,7 +119,7 @@ class Generator:
         self._path = path
         self.tracer = ""
         self._child: Child | None = None
-        """The generator's process, or the supervisor's that started it."""
+        """The started process: the generator, or on POSIX the supervisor of the generator."""
         self._process: subprocess.Popen[bytes] | None = None
         self._put: Callable[[object], None] = lambda _: None
         self._pid: int | None = None
@@ -190,7 +190,7 @@ class Generator:
         self.send(list(sys.path if self._path is None else self._path))
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Passes messages on, and at last None. Passes on nothing after another process took its place."""
+        """Calls `_put` with each message, and with None at the end, unless another process has replaced this one."""
         assert process.stdout is not None
         with suppress(Exception):  # closed while it was read, or not a pickle
             while (message := read_message(process.stdout)) is not None and process is self._process:
@@ -213,7 +213,7 @@ class Generator:
         return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
-        """Shortens the process's log, as journeys' prints could fill the disk. Call it now and then during a load."""
+        """Shortens the log, because journeys' prints could fill the disk. Call it now and then during a load."""
         if self._child is not None:
             self._child.shorten_log()
 
@@ -315,7 +315,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns`: how much earlier generators get the instant to begin, after a first try that was too late."""
+        """`more_ns` is how much earlier generators get the instant to begin; above 0 if a first try was too late."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -413,7 +413,7 @@ class _Together:
                 self._lose(number, f" sent nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a lost generator. Before the load, raises GeneratorError for one on this machine."""
+        """Goes on without a lost generator. If one on this machine is lost before the load, raises GeneratorError."""
         generator = self._generators[number]
         self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:

@@ -36,7 +36,7 @@ class Answers:
         """The last answer's status, or the first status of 500 or more; None before an answer."""
         self.first_ns: int | None = None
         self.first_uncounted_ns = 0
-        """How much of the time until the first answer does not count, in ns."""
+        """The client's uncounted time until the first answer, in ns."""
 
     def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
         if self.first_ns is None:
@@ -50,10 +50,9 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer came, less the uncounted time before it. Without an answer, the end counts.
+        """Returns the first answer's instant, less the uncounted time before it. Without an answer, uses the end.
 
-        `before_ns` and `uncounted_ns` are how much of the client's time did not count until the beginning and until the
-        end.
+        `before_ns` is the client's uncounted time before the beginning; `uncounted_ns` from the beginning to the end.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns
@@ -68,7 +67,7 @@ class Answers:
 
 
 class CodeTime:
-    """Awaits `code`, and measures in `total_ns` how long it did not wait: CPU time, and blocking code."""
+    """Awaits `code`. `total_ns` is how long `code` kept the event loop busy, by computing or by blocking calls."""
 
     __slots__ = ("_code", "total_ns")
 
@@ -116,11 +115,11 @@ class CodeTime:
 # A request belongs to the innermost step of its task, and to every step around that one.
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
-"""The innermost step of a task; None outside of steps. Tasks that begin within a step are in it too."""
+"""The innermost step of a task; None outside of steps. A task that begins within a step is in that step."""
 
 
 class Uncounted:
-    """Time that does not count: pauses, and the client's work while no request of it was on its way.
+    """Time that does not count: pauses, and the client's work while none of its requests is on its way.
 
     On an idle core, httpx takes up to a millisecond to make a request and to read its answer. If this time counted, a
     server would seem slower to a journey than to a replayed request.
@@ -156,7 +155,7 @@ class Uncounted:
 
 @contextmanager
 def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
-    """Notes pauses or calls of the client that last as long as the block, in every step of the task."""
+    """Notes that the block consists of pauses or calls of the client, in `whole` and in the task's steps."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(pauses=pauses, calls=calls)
@@ -168,7 +167,7 @@ def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterat
 
 
 def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
-    """Notes a request on its way. Call the returned function with the instant at which its answer is there."""
+    """Notes that a request is on its way. Call the returned function with the instant when its answer has come."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(on_the_way=1)
@@ -275,7 +274,7 @@ class Client(LoadClient):
         self._tallies: dict[str, Tally | None] = {}
 
     async def pause(self, time: float | str | Pause) -> None:
-        """Waits like a user who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
+        """Waits like a user who reads or thinks. `time` is `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
 
         No figure counts the pause, not even a figure of a step around it. Raises ValueError for any other `time`.
         """
@@ -302,12 +301,12 @@ class Client(LoadClient):
         return Step(self.fileperf_slot, self._tallies[name])
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does; no figure counts this work."""
+        """Builds the request as httpx does. No figure contains the time for this."""
         with self._calling():
             return super().build_request(method, url, **arguments)
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Sends the request as httpx does; only the time while the request is on its way counts."""
+        """Sends the request as httpx does. Figures contain only the time while the request is on its way."""
         with self._calling():
             return await super().send(request, **options)
 
@@ -339,7 +338,7 @@ class ClientSlot:
         self._unchecked = unchecked
         self._wire = client.wire
         self._unsent_before = 0
-        """Bytes that the transport had not sent before the current call, added up."""
+        """The transport's count of unsent bytes before the current call."""
         self.answers = Answers()
         """The current call's answers. The next four fields are also about the current call."""
         self.due_ns: int | None = None
@@ -361,7 +360,7 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the call if it began before `started_before_ns`. Pauses do not count, up to the time limit."""
+        """Cancels the call if it began before `started_before_ns`. Uncounted time delays this, up to the time limit."""
         if self._wire is not None and self._task is not None and self._task.done():
             self._wire.close_rested()  # connections
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
@@ -487,7 +486,7 @@ async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tu
 
 
 async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yields the body as it came. If an auth flow has already read it, httpx keeps it only decompressed."""
+    """Yields the body undecoded. If an auth flow has already read the body, httpx has it only decompressed."""
     if response.is_stream_consumed:
         yield response.content
         return

@@ -72,7 +72,7 @@ class Timer:
 
 
 class Turns(Protocol):
-    """The load as a slot sees it. A slot calls `next` with itself to get its next piece of work."""
+    """The part of a load that slots use. A free slot calls `next` with itself to get its next piece of work."""
 
     timeout_ns: int
     too_late: str
@@ -115,7 +115,7 @@ class LoadLoop:
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0
-        """How many pieces of work were due so far, whether begun or dropped."""
+        """How many pieces of work have been due so far, both begun and dropped ones."""
         self._free: deque[Slot] = deque()
         self.at_once = False
         """Whether `next` begins work before it returns, which needs a single slot, a closed loop and no pauses."""
@@ -148,8 +148,8 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free, and gives it its next piece of work.
 
-        Work begins after the event loop has handled everything that arrived together, but a single slot's work begins
-        at once. Writing a large body evicts data that reading needs from the CPU's cache.
+        Work begins after the event loop has handled everything that arrived together. Large writes in between would
+        push data that has to be read out of the CPU's cache. But a single slot's work begins at once.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
@@ -165,7 +165,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the only slot's work if it is due, and returns whether it was. The server idles until then."""
+        """Begins the only slot's work if it is due, and returns whether it was due. The server is idle meanwhile."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)
@@ -227,7 +227,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _woken_for_nothing(self) -> int:
-        """Ends the pauses of slots that would find no more work. Returns how many slots these were."""
+        """Ends all pauses, because no work is left for the slots that pause. Returns the number of these slots."""
         count = len(self._pausing)
         for timer in self._pausing.values():
             timer.cancel()

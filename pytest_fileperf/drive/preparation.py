@@ -38,8 +38,8 @@ from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
-"""How a part of a load is sent. A list has a function per connection that draws the requests to replay. A function
-makes each connection's slot."""
+"""How a part of a load is sent. To replay requests: a list with each connection's function that draws them. Else: a
+function that makes a connection's slot from its number and its load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class Target:
     """Base URL, without a slash at the end."""
     reach: Reach = field(default_factory=Reach)
     pids: tuple[int, ...] = ()
-    """The topmost processes of the target's server, if visible: rounds have the CPU time of their trees."""
+    """Ids of the server's topmost processes, if visible. Rounds contain the CPU time of these process trees."""
     network: Network = LOCAL
     """The addresses to which the load may go, even by redirects."""
     family: str = "httpx"
     """The client's package for journeys that name none, from `FAMILIES`."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
-    """If the app is in this process: makes each client's transport. None for sockets."""
+    """Makes each client's transport, for an app in this process. None if clients use sockets."""
 
 
 class PreparedLoad:
@@ -199,7 +199,7 @@ class PreparedLoad:
         return self._calling([_call(requests, tallies, own) for own in places], tallies[0])
 
     def _places(self, requests: Requests) -> list[Iterator[int]]:
-        """Returns the order of requests for each connection, as indexes: one shared iterator, or one each."""
+        """Returns each connection's iterator of the indexes of requests to send. Connections may share one iterator."""
         count, order = requests.count, requests.order
         connections, share = self._plan.connections, self._plan.share
         if not order.each:
@@ -227,7 +227,7 @@ class PreparedLoad:
         return slot
 
     def _slot(self, ways: Sequence[Way], number: int, turn: Callable[[], int]) -> Slot:
-        """Returns a connection's slot. All parts that are replayed share one slot."""
+        """Returns a connection's slot. If the load is a mix, all of its replayed parts share one inner slot."""
         mixed = MixSlot(self.loop, turn) if len(ways) > 1 else None
         load: Turns = mixed or self.loop
         replay: VaryingSlot | None = None
@@ -246,7 +246,7 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part of a mix, made of one slot per part. These inner slots see it as the load."""
+    """A slot for work of any part of a mix, made of one slot per part. To these inner slots, it is the load."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 
@@ -342,7 +342,7 @@ def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
 
 @contextmanager
 def _building(operation: Operation) -> Iterator[None]:
-    """Turns the errors of httpx in the block, where it builds the request, into PlanError."""
+    """In the block, httpx builds a request. Turns its errors into PlanError."""
     try:
         yield
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:

@@ -165,7 +165,7 @@ class RemoteGenerator:
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Returns a pickle: the generator's process id, its messages, its ending. Without a message, waits for one."""
+        """Waits up to `wait_s` for a message. Returns a pickle of the generator's process id, messages and ending."""
         self._generator.shorten_log()
         self._pass_on(ALIVE)
         if not self._messages:
@@ -193,7 +193,7 @@ class RemoteGenerator:
         own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
-            """Passes a message on. Keeps only a weak reference to this object, which could never end otherwise."""
+            """Passes a message on. Refers only weakly to the RemoteGenerator, so that Dask can forget it."""
             ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed
@@ -388,7 +388,7 @@ class RemoteHandle:
             self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:
-        """Reads the clock there several times. With `same` it is the clock here: a few readings give the distance."""
+        """Reads the worker's clock several times. If it is the `same` clock as here, only the distance is needed."""
         if same and self._readings:
             return
         begun_s = monotonic()

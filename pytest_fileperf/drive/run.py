@@ -59,10 +59,10 @@ class Run:
     paths: frozenset[tuple[str, str]] = frozenset()
     """(method, path) of requests through an httpx client, as in journeys."""
     lost: Mapping[int, str] = field(default_factory=dict)
-    """By the number of a lost generator, from 1 on: why its part of the load is missing."""
+    """Why a lost generator's part of the load is missing, by the generator's number from 1 on."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """For each round, the instants at which answers ended, by part. Filled for `LoadPlan.close`, and for turns that
-    several generators make."""
+    """For each round, the instants at which answers ended, by part. Empty unless `LoadPlan.close` is set, or several
+    generators make a comparison."""
 
     def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
         """Returns the rounds of the whole load, a part or a step. If a step was never reached, its rounds are empty."""
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def attack_ns(self) -> int:
-        """The length of `attack`. In a comparison, the length of a version's turns, which both versions have alike."""
+        """The length of `attack`. In a comparison, the length of all turns of a version, the same for both versions."""
         turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
         return sum(end - start for start, end in turns)
 
@@ -83,7 +83,7 @@ class Run:
 
 
 async def at_once() -> int:
-    """Returns now as the instant at which a load begins, without waiting for other generators."""
+    """Returns the present instant, to begin a load without waiting for other generators."""
     return monotonic_ns()
 
 
@@ -163,7 +163,7 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from stopping the load. With `collect`, it only collects new objects, else none."""
+    """Keeps the garbage collector from pausing the load. It collects only new objects with `collect`, else none."""
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     if not frozen_before:

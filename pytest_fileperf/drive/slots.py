@@ -42,7 +42,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the body's beginning, or its compression, to end a message. Empty if the body was discarded."""
+    """Returns the end of a message: the body's beginning, or its compression. Empty if the body was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = '. To compare it uncompressed, give headers={"Accept-Encoding": "identity"}' if compared else ""
@@ -115,7 +115,7 @@ is already there."""
 
 
 class Idle:
-    """The free connections of a load whose slots rest. The last used is taken first; long-rested ones get closed."""
+    """The free connections of a load whose slots may rest. The last one used is taken first; old ones are closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
         """`breach` is called with each breach of the protocol by the server on a free connection."""
@@ -173,7 +173,7 @@ class Openings:
         self._turn = asyncio.Lock()
 
     async def may_open(self) -> bool:
-        """Returns when one more connection may open. The result is whether this took a wait."""
+        """Waits until one more connection may open. Returns whether it had to wait."""
         if self._left and not self._turn.locked():
             self._left -= 1
             return False
@@ -229,7 +229,7 @@ class ReplaySlot:
     """Replays one request on one connection. Connects if it has no connection, or the server has closed it.
 
     If slots may rest, a slot gives its connection away after each request. For the next request it takes a free one.
-    The slot is also the connection's exchange, so no layer is between an answer's end and the next `send`.
+    The connection calls the slot itself for each answer, so that no layer delays the next request.
     """
 
     __slots__ = (
@@ -273,7 +273,7 @@ class ReplaySlot:
         self._is_good = False
         """Whether the head of the current answer shows that the whole answer equals an earlier good one."""
         self._is_simple = request.whole is not None
-        """Whether each request is written in one piece, so that no file can fail during it."""
+        """Whether each request is written in one piece, so that no file has to be read for it."""
         self._digest = hashlib.sha256() if expect.sha256 else None
         self._excerpt = bytearray()
         self._seen_body = False

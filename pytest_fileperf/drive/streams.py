@@ -1,4 +1,4 @@
-"""Reads answers that come in pieces, and takes each piece's time: replayed, through httpx's client, or in journeys."""
+"""Reads answers piece by piece, and notes each piece's time: in replays, through httpx's client, and in journeys."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class StreamSlot(ReplaySlot):
             self._enough(connection.ended_ns)
 
     def on_end(self, repeated: bool) -> bool:
-        """Returns False: the times of its pieces count, so no answer is known to be good in advance."""
+        """Always returns False: each piece's time counts, so no answer is known to be good in advance."""
         connection, times = self._connection, self._times
         assert connection is not None
         if self._ended_ns:
@@ -266,7 +266,7 @@ def _nothing_came(stream: Stream) -> tuple[str, str]:
 
 
 def watch_answers(client: LoadClient, tally: Tally) -> None:
-    """Counts the pieces of answers that a journey reads: of event streams, and if a request sets `EACH`, of others."""
+    """Counts the pieces of a journey's answers: of event streams, and of other answers if the request sets `EACH`."""
 
     async def on_request(request: httpx.Request) -> None:
         request.extensions[_SENT_NS] = monotonic_ns()

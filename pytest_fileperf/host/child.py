@@ -53,7 +53,7 @@ class Child:
         self._log_before: tuple[str, ...] = ()
         self._process: Process | None = None
         self._asked_s: float | None = None
-        """When its end was first requested: the patience of `end` counts from then."""
+        """When its end was first requested, by the monotonic clock; else None. `end` counts its patience from then."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +109,7 @@ class Child:
             return
 
     def tree(self) -> tuple[psutil.Process, ...]:
-        """Returns the program's live process, then its live descendants, without our supervisor."""
+        """Returns the program's live process, then its live descendants. The supervisor is left out."""
         tree = () if self._process is None else process_tree(self._process.pid)
         return tuple(process for process in tree if process.pid != self.supervisor)
 
@@ -193,7 +193,7 @@ def process_tree(root: int) -> tuple[psutil.Process, ...]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Returns False for a zombie, and if another process now has this process's number."""
+    """Returns False for a zombie, and if another process now has this process's id."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -203,7 +203,7 @@ def is_alive(process: psutil.Process) -> bool:
 def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process in a session of its own, so that a terminal's Ctrl-C reaches only pytest.
 
-    Its standard input ends with this process. On Windows, that ends a server.
+    Its standard input ends when our process ends. On Windows, a server then ends.
     """
     return subprocess.Popen(
         invocation.command,

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, TypeVar
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
 MOST_FILES_LISTED = 1_000
-"""The most files that `open_files` counts before Linux 6.2: it then has to list them."""
+"""`open_files` counts at most this many files before Linux 6.2, where it has to list them."""
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
@@ -43,7 +43,7 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
 
 
 def io_stalled_ns() -> int | None:
-    """Returns for how long any process of the machine has waited for storage. None on systems that do not report it."""
+    """Returns how long at least one process waited for storage since the machine's start. None if not reported."""
     some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
     return int(some.rpartition(b"total=")[2]) * 1000 if some else None
 
@@ -71,7 +71,7 @@ def open_files(directory: str) -> int | None:
 
 
 class _Use(NamedTuple):
-    """A process's parent, and CPU times so far in ns."""
+    """A process's parent id, and its CPU times so far in ns."""
 
     parent: int
     own: int
@@ -126,7 +126,7 @@ if sys.platform == "linux":
         )
 
     def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
-        """Returns the processes and their descendants, parents before children."""
+        """Returns the ids of the processes and their descendants, parents before children."""
         found = dict.fromkeys(roots)
         waiting = list(found)
         for pid in waiting:
@@ -213,7 +213,7 @@ class TreeCpu:
     def __init__(self, roots: Sequence[int]) -> None:
         self.roots = tuple(roots)
         self.is_complete = True
-        """Whether no time was lost so far."""
+        """Whether no CPU time has been lost so far."""
         self.pids: tuple[int, ...] = ()
         self.ended_ns = 0
         """CPU time of the processes that have ended since the first reading."""
@@ -222,7 +222,7 @@ class TreeCpu:
         self._kept_ns = 0
 
     def spent_ns(self) -> int | None:
-        """Reads and returns the tree's CPU time. Only differences between results mean something. None after a loss."""
+        """Reads and returns the tree's CPU time; only differences between results count. None if any time was lost."""
         found = self._read()
         # Until two readings agree: a child that ends between its own reading and its parent's counts twice.
         for _ in range(5 if len(found) > len(self.roots) else 0):
@@ -247,7 +247,7 @@ class TreeCpu:
         return {pid: use.own for pid, use in self._last.items()}
 
     def above(self, pids: Iterable[int]) -> frozenset[int]:
-        """Returns the ancestors of these processes in the last reading."""
+        """Returns the ids of these processes' ancestors in the last reading."""
         found: set[int] = set()
         for pid in pids:
             while (use := self._last.get(pid)) is not None and use.parent in self._last and use.parent not in found:

@@ -17,7 +17,7 @@ from pytest_fileperf.host.scratch import beside
 
 MAKE_ROOM = "Free some space in the temporary directory, or name another one with TMPDIR"
 _LEAST_FREE_BYTES = 64 << 10
-"""Programs write in pieces of this size, so a disk with less is as good as full."""
+"""Programs write in pieces of this size, so a disk with less free space counts as full."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READER_S = 10.0
 """How long a pipe may have no reader, or its reader may read nothing."""
@@ -86,7 +86,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
-    """Returns whether `descriptor` writes to the file `there`. A second descriptor would overwrite that output."""
+    """Returns whether `descriptor` writes to the file `there`. If opened again, earlier output would be overwritten."""
     try:
         return os.path.samestat(there, os.fstat(descriptor))
     except OSError:

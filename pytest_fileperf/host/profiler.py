@@ -1,7 +1,7 @@
 """Profiles server processes from outside: one py-spy for each reads the process's memory as it runs.
 
 py-spy pauses a process at each sample, so that its stacks show one moment. At 200 samples a second an async server
-loses some 5 % of its requests. But a pause wakes every thread: a server with a pool of 34 threads falls to a fifth. A
+loses some 5 % of its throughput. But a pause wakes every thread: a server with a pool of 34 threads loses 80 %. A
 process with many threads is therefore not paused. Then the innermost function of a stack is right, but its callers may
 show a later moment.
 
@@ -37,9 +37,9 @@ RATE_HZ = 200
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused. Each thread takes 0.3 ms to stop, and then has to begin its wait again."""
 MOST_LOOKED_AT = 4
-"""The most processes to profile, with children of the server's workers. The workers themselves are all profiled."""
+"""The workers' children are profiled only up to this number of processes, workers included."""
 LEAST_CHILD_NS = 50_000_000
-"""A child with less CPU time has only started, such as the resource tracker of `multiprocessing`."""
+"""A child with less CPU time is not profiled. It does no work, such as `multiprocessing`'s resource tracker."""
 START_S = 15.0
 """How long py-spy may take to begin. First it reads the interpreter's symbols, mostly for half a second."""
 TAIL_S = 2.0
@@ -62,7 +62,7 @@ def find_py_spy() -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     collapsed: tuple[str, ...]
-    """A text for each process: lines of a stack and its samples, as from `py-spy record --format raw --threads`."""
+    """A text for each process. Each line is a stack and its number of samples (`py-spy record --format raw`)."""
     cpu_s: tuple[CpuTime | None, ...]
     """For each process, the CPU time that it used while it was sampled. None if unknown."""
     torn: bool
@@ -82,7 +82,7 @@ class ProfilerUnavailableError(FilePerfError):
 class Profiler:
     """Samples processes, and their working children, in its `with` block.
 
-    Entering the block and `stop` raise ProfilerUnavailableError if no process can be sampled. `seconds` is the most
+    Entering the block and `stop` raise ProfilerUnavailableError if no process can be sampled. `seconds` is the longest
     time to sample. Each stack begins with its thread. `all_time` includes waiting threads. `by_lock` samples only the
     thread that has Python's lock.
     """
@@ -199,7 +199,7 @@ class _Spy:
         self.pauses = may_pause and threads <= MOST_PAUSED_THREADS
         self._output = self._child.directory / f"{pid}.raw"
         self.problem = ""
-        """Why the process cannot be sampled. Empty if nothing prevents it."""
+        """Why the process cannot be sampled; empty if it can."""
         self.cpu_before: tuple[int, int] | None = None
         """The result of `_cpu_ns` when the sampling began."""
 
@@ -289,7 +289,7 @@ def _reason(pid: int, said: str) -> str:
 
 
 def permission_needed(scope: str, *, is_root: bool) -> str:
-    """Returns a message's end: why py-spy may not look, and the remedy. `scope` is Linux's `ptrace_scope`, or empty."""
+    """Returns a message's end: why py-spy has no access, and what to do. `scope`: Linux's `ptrace_scope`, or empty."""
     if sys.platform == "darwin":
         return ": macOS allows it only to root (sudo)"
     if scope == "3":

@@ -95,7 +95,7 @@ class Sample:
     queues: SocketQueues | None = None
     """None if the queues were not read, as with very many connections."""
     io_stalled_ns: int | None = None
-    """For how long any process of the machine has waited for storage (Linux's pressure stall information)."""
+    """How long at least one process waited for storage since the machine's start (Linux's pressure information)."""
     cores: tuple[CoreTime, ...] = ()
     """Every core of the machine. Empty outside of Linux."""
 
@@ -121,8 +121,8 @@ def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
     """Returns each core's times from the text of `/proc/stat`. The numbers in the text count steps of `unit_ns`.
 
     A kernel that measures interrupts leaves their time out of every process's CPU time. A kernel that only samples the
-    cores counts it for the interrupted process, and reports 0 for hard interrupts. So the time of soft interrupts is
-    busy time only if hard interrupts are 0. Busy time minus a process's CPU time then belongs to other processes.
+    cores counts that time for the interrupted process, and reports 0 for hard interrupts. So soft interrupts are busy
+    time only if hard interrupts are 0. Busy time minus a process's CPU time then belongs to other processes.
     """
     cores = []
     for line in text.splitlines():

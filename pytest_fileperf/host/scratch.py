@@ -115,7 +115,7 @@ _guard = threading.Lock()
 
 
 def make(use: str) -> Path:
-    """Makes a directory whose name begins with `use`. Whoever calls this calls `remove` later. Raises OSError."""
+    """Makes a directory whose name begins with `use`. Whoever calls this must call `remove` later. Raises OSError."""
     temporary = tempfile.gettempdir()
     key = (os.getpid(), temporary)
     with _guard:
@@ -132,7 +132,7 @@ def make(use: str) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory from `make`. After the last one, removes the marked directory above. Can be repeated."""
+    """Removes a directory that `make` made, and with the last one the marked directory above. Can be repeated."""
     remove_directory(directory)
     with _guard:
         for key, top in list(_marked.items()):

@@ -82,7 +82,7 @@ def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
 MOST_CONNECTIONS = 1_000
 """With more connections, the queues are not read: each connection costs 5 to 10 microseconds."""
 _SOCK_DIAG = 4
-"""This and the other numbers come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
+"""This number and the next ones come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
 _BY_FAMILY = 20
 _ERROR, _DONE = 2, 3
 _REQUEST_DUMP = 0x301

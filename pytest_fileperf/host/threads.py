@@ -35,7 +35,7 @@ class ThreadWatch:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._files: dict[int, int] = {}
-        """Each thread's open file, -1 once closed, in the order of discovery."""
+        """Each thread's open file descriptor, by thread id in the order of discovery; -1 if it is closed."""
         self._before: dict[int, int] = {}
         """How often each thread had been on a core before its first observation."""
         self._known: dict[_Place, _Place] = {}
@@ -95,7 +95,7 @@ class ThreadWatch:
         return len(self._active())
 
     def pool(self) -> int | None:
-        """Returns how many active threads are in the pools of the busy ones, these included. None if unknown.
+        """Returns how many active threads are in pools in which a thread was busy, busy ones included. None if unknown.
 
         Threads that wait for work in the same code are a pool.
         """

@@ -89,10 +89,10 @@ class _Ration:
 
 
 class Watch:
-    """Samples a server's processes, threads and connections in its `with` block, some times a second.
+    """Samples a server's processes, threads and connections in its `with` block, a few times a second.
 
-    `pids` returns the server's process ids, and `generators` the load generators', empty before they start. `port` is
-    the server's, or None without sockets. An error ends the watch, not the load. The samples until then remain.
+    `pids` returns the server's process ids. `generators` returns the load generators' process ids, none before they
+    start. `port` is the server's; None without sockets. An error ends the watch, but not the load, and keeps samples.
     """
 
     def __init__(
