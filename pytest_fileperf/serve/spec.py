@@ -406,7 +406,7 @@ def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], froz
     """Returns the server's cores, one for each worker, then the load generators' cores.
 
     Generators share cores if there is not one for each. Two hardware threads of one physical core are avoided. Returns
-    None if this process may use fewer than workers + 1 cores, or if the system assigns no cores.
+    None with fewer than workers + 1 usable cores, or if the system cannot bind processes to cores.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:
