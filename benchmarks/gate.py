@@ -79,6 +79,8 @@ STORED = {
     "slower5": Case(slower=0.05),
     "slower5-1%": Case(slower=0.05, options=("-o", "fileperf_tolerance=1%", "--fileperf-max-duration=60s")),
     "stalls": Case(stall_every_s=0.3),
+    "same-fresh": Case(options=("--fileperf-preload=never",)),
+    "slower5-fresh": Case(slower=0.05, options=("--fileperf-preload=never",)),
 }
 
 
