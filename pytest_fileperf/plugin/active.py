@@ -6,6 +6,7 @@ Modules that load and measure are imported when the first test needs them.
 from __future__ import annotations
 
 import base64
+import math
 import os
 import pickle
 import sys
@@ -148,6 +149,8 @@ class Active:
         """A line for the user if coverage traces this process, but did not trace the servers; else empty."""
         self._gates = 0
         """How many comparisons this session will make. They share one error rate."""
+        self._gated: list[Settings] = []
+        """The settings of the tests that are measured and have a gate."""
         self._said: list[str] = []
         """Lines about the whole session, for the terminal and for the session's record."""
         self._written: list[str] = []
@@ -233,12 +236,13 @@ class Active:
 
     # --- collection
 
+    @pytest.hookimpl(tryfirst=True)  # the terminal then asks for a line about it
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuses wrong markers, all at once, and counts the comparisons to come."""
         if hasattr(self._config, "workerinput"):
             return  # xdist would take a usage error for a crash, and the tests fail for the same problems
         problems: list[str] = []
-        measuring: dict[pytest.Item, int] = {}
+        measuring: dict[pytest.Item, Settings] = {}
         for item in filter(is_load_test, session.items):
             found: tuple[str, ...] = ()
             if any(marker.args for marker in item.iter_markers("fileperf")):
@@ -250,14 +254,28 @@ class Active:
             else:
                 found += server_problems(settings.server, self.options.network)
                 if measures(item):
-                    measuring[item] = len(settings.gate)
+                    measuring[item] = settings
             problems += (f"{item.nodeid}: {problem}" for problem in found)
         if problems:
             raise pytest.UsageError(_listed(*dict.fromkeys(problems)))
         if self._selection is not None and measuring:
             for item in self._unaffected(self._selection, measuring):
                 del measuring[item]
-        self._gates = sum(measuring.values())
+        self._gates = sum(len(settings.gate) for settings in measuring.values())
+        self._gated = [settings for settings in measuring.values() if settings.gate]
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Returns the line below the number of tests, if some may be compared: how long that may take."""
+        from pytest_fileperf.judge.rules import RULES
+
+        is_quiet = self._config.get_verbosity() < 0 or self._config.getoption("collectonly")
+        if is_quiet or self.options.smoke or not self._gated:
+            return []
+        longest_s = sum(RULES.few_pairs_times * settings.max_duration_ns / 1e9 for settings in self._gated)
+        total_s = self.options.budget_s or longest_s + len(self._gated) * RULES.few_pairs_more_s
+        most = f"{total_s:.0f} s" if total_s < 120 else f"{math.ceil(total_s / 60)} min"
+        tests = format_count(len(self._gated), "load test")
+        return [f"fileperf: {tests} may take up to {most}, and some seconds more to explain each failure"]
 
     def _unaffected(self, selection: Selection, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Makes pytest skip the tests that the change cannot affect, and returns them."""
