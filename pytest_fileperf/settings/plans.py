@@ -111,8 +111,10 @@ class Plan:
         return self.subject(name).limits.get("max_error_rate", 1.0 if name[1] else 0.0)
 
     def tolerances(self, name: SubjectName = WHOLE_LOAD) -> dict[str, float]:
-        subject = self.subject(name)
-        gates = {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
+        """Returns the tolerance of each gated or watched metric. A part or step without its own has the test's."""
+        subject, given = self.subject(name), dict(self.settings.tolerances)
+        given |= subject.tolerances
+        gates = {metric: given.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
         return gates | {metric: Tolerance(METRICS[metric].tolerance, watched=True) for metric in subject.watch}
 
     @property

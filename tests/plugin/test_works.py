@@ -231,6 +231,7 @@ def test_parts_steps_and_streams_have_figures_baselines_and_verdicts(project: py
         "test_visit#download": [],
         "test_events": ["event_rate", "first_event_p50"],
     }
+    assert found["test_mix#walk"]["verdict"]["comparisons"][0]["tolerance"] == 9.0  # the test's
     assert [limit["name"] for limit in found["test_visit#login"]["verdict"]["limits"]] == ["max_p50"]
     requests = {name: one["summary"]["requests"] for name, one in found.items()}
     assert requests["test_mix"] == sum(count for name, count in requests.items() if name.startswith("test_mix#"))
