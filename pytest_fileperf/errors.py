@@ -10,20 +10,20 @@
     │   ├── AppOriginError            the old version of a comparison would run the new code
     │   ├── ServerStartError          the server did not become ready
     │   └── ServerDiedError           the server ended, or stopped answering, under load
-    │       └── BaseDiedError         the old version's server did
+    │       └── BaseDiedError         the old version's server ended or stopped answering
     ├── LoadError
-    │   ├── BaseFailedError           the old version answers no request well
+    │   ├── BaseFailedError           the old version answers no request with success
     │   ├── FileLimitError            more connections than open files allowed
     │   └── GeneratorError            the load generator's own process failed
     ├── BaselineError                 a stored baseline is damaged or too new
     ├── RecordError                   a file of results cannot be read
-    └── NoTimeError                   the session's budget was used up before the measurement began
+    └── NoTimeError                   the time of `--fileperf-budget` was used up before the measurement
 
     PerformanceError (AssertionError)
-    ├── RequestsFailedError           requests failed, or none was made
+    ├── RequestsFailedError           more requests failed than allowed, or none succeeded
     ├── LimitExceededError            the test exceeds an absolute limit
     ├── RegressionError               slower than the baseline by more than the tolerance
-    └── NotMeasuredError              NEW or INCONCLUSIVE, in a run in which that fails
+    └── NotMeasuredError              NEW or INCONCLUSIVE with `--fileperf-strict`, or NEW in CI
 
 A class builds its message from facts: what happened, where, and what to do.
 """
@@ -218,7 +218,7 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns an indented block for a message's end. If a line says that a disk is full, the block begins with that."""
+    """Returns log lines as a block to end a message; empty without lines. Begins with a hint if a disk was full."""
     if not lines:
         return ""
     full = "\nIts log says that a disk is full. Free some space there" * any(map(_FULL.search, lines))
@@ -226,7 +226,7 @@ def log_block(lines: Sequence[str]) -> str:
 
 
 def log_line(line: str) -> str:
-    """Returns a log's line, cut at the limit, without characters that colour, move or reverse the text."""
+    """Returns a log's line, at most 500 characters, without characters that colour, move or reverse the text."""
     text = _ANSI.sub("", line).expandtabs()
     cut = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
     return printable(cut)

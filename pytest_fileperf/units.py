@@ -142,7 +142,7 @@ def format_names(names: Sequence[str], *, most: int = 5) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns the text with marks in place of characters that colour or reverse text, or move the cursor."""
+    """Returns the text with `�` for each unprintable character: some colour or reverse text, or move the cursor."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Many requests as one load: recipes with fields, rows of values for these, and their order."""
+"""Many requests as one load: recipes with fields, rows of values for the fields, and the rows' order."""
 
 from __future__ import annotations
 

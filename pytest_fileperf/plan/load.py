@@ -53,7 +53,7 @@ class LoadPlan:
     pause: Pause | None = None
     """How long each connection waits before its next request; closed loops only."""
     close: bool = False
-    """Whether samples show the server's stalls, and each answer's end is kept. A search for a cause needs both."""
+    """Whether to sample often enough to show stalls, and to keep when each answer ended, to find causes."""
     generators: int = 1
     """The most processes that make the load together; `split` gives each its part."""
     share: Share = WHOLE

@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How clients reach a server, besides its URL. It has no private key, because remote load generators get it."""
+    """How clients reach a server, besides its URL. Remote load generators get it, so it has no private key."""
 
     uds: str | None = None
     """The path of the server's Unix socket; None for a port."""

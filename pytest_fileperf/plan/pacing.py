@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _CANDIDATES = 40
 _MOST_INSTANTS = 1_000_000
-"""The most instants that all candidates together have, which takes about 0.1 s. The more requests a load has, the less
-draws differ."""
+"""The most instants that all candidate draws together have, which takes about 0.1 s. Draws with more requests differ
+less, so fewer candidates are enough."""
 
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
@@ -134,7 +134,7 @@ class ClosedLoop:
     duration_ns: int
     """Warm-up and rounds together. With `requests` it is a limit, as every load has to end."""
     requests: int = sys.maxsize
-    """The loop ends when it has started so many requests."""
+    """The loop ends when it has started this many requests."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         return elapsed_ns if elapsed_ns < self.duration_ns and started < self.requests else None
@@ -181,7 +181,7 @@ def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stretch of a ramp. It goes evenly from the last stage's target (or from 0) to its own."""
+    """A stretch of a ramp. It goes evenly from the previous stage's target (or from 0) to its own."""
 
     duration_ns: int
     """The stage's length; 0 for a jump."""

@@ -1,4 +1,4 @@
-"""Request bodies by size, kind and seed: content changes a parser's cost. `wire` decides how they travel."""
+"""Request bodies by size, kind and seed, as a parser's cost depends on content. `wire` decides how they are sent."""
 
 from __future__ import annotations
 

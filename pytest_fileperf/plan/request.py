@@ -377,7 +377,7 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns the names of all fields in the recipe, such as `id` for `{id}`, even `UNIQUE`.
+    """Returns the names of all fields in the recipe, such as `id` for `{id}`, including `UNIQUE`.
 
     Raises PlanError for JSON nested too deeply.
     """

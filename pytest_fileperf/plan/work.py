@@ -22,9 +22,9 @@ PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
 """The rule for names. `#` separates names in node ids, and a test's further measurements have numbers there."""
 MOST_PATHS = 2000
-"""So many requests are enough to show which endpoints a load uses."""
+"""This many requests are enough to show which endpoints a load uses."""
 _FINEST = 1000
-"""The largest denominator of a weight: the order of parts repeats after at most so many requests for each part."""
+"""The largest denominator of a weight: the order of parts repeats after at most this many requests per part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def why_no_name(name: object) -> str:
 # --- A stream: one request whose answer is read piece by piece, and its end. Pure
 
 Each = str | int
-"""The pieces of an answer: `EVENT`, `LINE`, or pieces of so many bytes."""
+"""The pieces of an answer: `EVENT`, `LINE`, or a number of bytes."""
 EVENT = "event"
 """A server-sent event by the HTML standard: lines with `data`, ended by an empty line."""
 LINE = "line"
@@ -89,7 +89,7 @@ class Stream:
     operation: Operation
     each: Each = EVENT
     events: int | None = None
-    """The client ends the stream after so many pieces; None for no such end."""
+    """The client ends the stream after this many pieces; None for no such end."""
     lasts_ns: int | None = None
     """The client ends the stream this long after it sent the request; None for no such end."""
 
@@ -205,7 +205,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
 
 
 def requests_of(work: Work) -> Iterator[tuple[str, str]]:
-    """Yields (method, path) of recipes, or of the first URLs. A journey's requests are known only when it runs."""
+    """Yields (method, path) of recipes, or of the first URLs; nothing for a journey, which must run to show them."""
     match work:
         case Operation():
             yield work.method, work.url.partition("?")[0]

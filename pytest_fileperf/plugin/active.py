@@ -162,7 +162,7 @@ class Active:
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
     def leave_to_parent(self) -> None:
-        """In a fork of the test process, forgets servers, generators and results, with which the parent goes on."""
+        """In a fork of the test process, forgets servers, generators and results: the parent still uses them."""
         self._of_parent = (self._session, self._held)
         self._session, self._held = None, ExitStack()
         self.results.clear()

@@ -106,7 +106,7 @@ class Turns:
     """The queue of a session's measurements. A test may ask for several at once, by threads or `asyncio.gather`."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """A call's thread may never begin. Later turns wait for it for at most `patience_s`."""
+        """Later turns wait at most `patience_s` for a call whose thread has not begun, because it might never begin."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []

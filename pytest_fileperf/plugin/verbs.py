@@ -79,18 +79,18 @@ class _Verbs(ABC, Generic[_Found]):
         """Measures answers that come in pieces, such as server-sent events or long downloads; one stream is one sample.
 
         A stream ends after a number of `events`, after the time `listen_for`, or with the answer. `each` defines the
-        pieces. `result.events` has their rate, the time to the first one and the gaps between them. `StreamKeywords`
+        pieces. `Measurement.events` has their rate, the time to the first and the gaps between them. `StreamKeywords`
         describes the keywords.
         """
         __tracebackhide__ = True
         return self._measure(stream_from(url, arguments))
 
     def run(self, journey: Journey, **arguments: Unpack[RunKeywords]) -> _Found:
-        """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
+        """Measures a journey: an async function that takes an `httpx.AsyncClient`. Each connection calls it repeatedly.
 
         If its annotation names an `httpx2.AsyncClient`, it gets one. One call is one sample, and an exception is a
         failure. A second argument gets the result of `setup`. The keywords are the marker's keys and `steps`, which
-        sets limits and gates for parts such as `async with client.step("login"):`. `RunKeywords` describes each. The
+        sets limits and gates for steps such as `async with client.step("login"):`. `RunKeywords` describes each. The
         journey runs in the load generator's event loop, not in an async test's.
         """
         __tracebackhide__ = True

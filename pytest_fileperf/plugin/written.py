@@ -179,7 +179,7 @@ def commit_of(directory: Path) -> dict[str, object] | None:
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns results with salted digests as identities. With the baseline files' salts, equal values stay equal."""
+    """Returns results with salted digests as identities. Equal values stay equal: the baseline file's salt is used."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache

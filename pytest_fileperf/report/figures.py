@@ -22,7 +22,7 @@ SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "m
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns a result's figures as lines below its row. Its row `work` omits texts in `said`, which are elsewhere."""
+    """Returns a result's figures as lines below its row. The row `work` omits `said`, which is shown elsewhere."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -188,7 +188,7 @@ def _generator(use: ClientUse) -> list[str]:
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
-    """Returns a generator's place, connections, rate, errors and CPU. If known, also distance, clock and its loss."""
+    """Returns a generator's place, connections, rate, errors and CPU. If known, also distance, clock and failure."""
     clock = f"clock known to {time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),

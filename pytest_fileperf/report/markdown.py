@@ -71,8 +71,8 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 def comment_report(record: SessionRecord) -> str:
     """Returns a comment for a pull request: a table of the changes, and the terminal's report folded.
 
-    All of the record's texts are marked as code, so they do nothing. Whoever posts them may have more rights than
-    whoever made the record.
+    All of the record's texts are shown as code, so their markup has no effect. Whoever posts them may have more rights
+    than whoever made the record.
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)

@@ -34,7 +34,7 @@ class ProgressLine:
 
 
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
-    """Returns a line for a log; with `width` for a terminal, without the least important parts that do not fit."""
+    """Returns a line for a log. With `width`, omits the least important parts until it fits a terminal."""
     run, boot = line.run, f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(run.phase, run.phase) + boot)]
     if line.total_s:

@@ -170,7 +170,7 @@ _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "cl
 
 
 def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
-    """Returns columns of latencies, by when requests were due. All times are in seconds, `due` since the warm-up."""
+    """Returns columns of latencies, by when requests were due. Times are in seconds, `due` since the warm-up's end."""
     return {
         "due": [due_ns / 1e9 for due_ns in leads.due_ns],
         "count": list(leads.counts),
@@ -216,7 +216,7 @@ def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]])
 
 
 def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
-    """Returns the cores used since the sample before. None for the first sample, and if a CPU time is unknown."""
+    """Returns the cores used since the previous sample. None for the first sample, and if a CPU time is unknown."""
     return [None] + [
         None
         if before_ns is None or after_ns is None or end_ns <= start_ns

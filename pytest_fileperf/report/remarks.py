@@ -282,7 +282,7 @@ def growth_texts(result: Result) -> tuple[str, ...]:
 
 
 def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) -> str:
-    """Returns how a resource grew, first in a version in which this goes on. Empty if it goes on in neither."""
+    """Returns how a resource grew in a version in which it keeps growing, the new one first. Empty without one."""
     by_now, by_base = (None if own is None else getattr(own, name) for own in (now, base))
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:

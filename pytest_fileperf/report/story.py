@@ -218,7 +218,7 @@ def telling(result: Result) -> list[str]:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and the properties alike in all start-ups. They are often the same for a session."""
+    """Returns server, load and the properties equal in all start-ups. A session's tests often share these texts."""
     verdict = result.verdict
     # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
@@ -402,7 +402,7 @@ OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 
 
 def rank_notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns notes: why the order may say little, and how tests were limited, unless `said` or `in_table` tells."""
+    """Returns why the order may say little, and the tests' limits, except `said`. `in_table` omits server limits."""
     if group.metric == "p50":
         return ["ranked by p50, because all reached the rate that was asked for"]
     found = []

@@ -43,7 +43,7 @@ def paint(text: str, style: Style, *, colour: bool) -> str:
 
 
 def plain(text: str) -> str:
-    """Returns the text on one line: white space becomes single spaces, control characters become a mark."""
+    """Returns the text on one line: white space becomes single spaces, control characters become `�`."""
     return "".join(map(printable_char, " ".join(unicodedata.normalize("NFC", text).split())))
 
 
@@ -53,7 +53,7 @@ def plain_line(line: str) -> str:
 
 
 def printable_char(char: str) -> str:
-    """Returns the character; for a control character a mark, and nothing if it changes the text's direction."""
+    """Returns the character; `�` for a control character, and no text if it changes the text's direction."""
     category = unicodedata.category(char)
     if category in ("Cc", "Cs"):
         return "\N{REPLACEMENT CHARACTER}"
@@ -215,7 +215,7 @@ _NAME = "fileperf-alike"
 
 
 def show_what_it_can(stream: object) -> None:
-    """If the stream's encoding lacks characters, makes it write similar ones, or `?`. Its own way, if any, stays."""
+    """If the stream's encoding lacks characters, makes it write similar ones, or `?`. Keeps other error handlers."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
         codecs.register_error(_NAME, _alike)
         stream.reconfigure(errors=_NAME)

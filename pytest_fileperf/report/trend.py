@@ -107,7 +107,7 @@ def newest_first(trends: Sequence[Trend]) -> list[Trend]:
 
 
 def titles(trends: Sequence[Trend]) -> dict[str, str]:
-    """Returns each test's name by its node id. If two names are equal, they have their modules."""
+    """Returns each test's name by its node id. Tests with equal names have their node ids instead."""
     short = {trend.series.nodeid: trend.series.nodeid.rpartition("::")[2] for trend in trends}
     counts = Counter(short.values())
     return {nodeid: nodeid if counts[name] > 1 else name for nodeid, name in short.items()}

@@ -1,6 +1,6 @@
 """Measures the code here alone: start, warm-up, rounds, end, then the next start-up, as often as needed.
 
-The last start-up goes on serving. It is the next measurement's first one if that uses the same server.
+The last start-up goes on serving. A next measurement with the same server uses it as its first start-up.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Alone:
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
-        """Repeats loads until their figures are certain or the time is over. Omits runs on a busy machine if it can."""
+        """Repeats loads until their figures are certain or time is over. If possible, omits runs on a busy machine."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
         # Up to a minute, and up to twelve times the usual load.
         limit_s = min(60.0, 12 * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
@@ -180,7 +180,7 @@ class _Alone:
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
-    """Returns the greatest standard error of the metrics in `gate`, as a share; 0.0 if the rounds show no error."""
+    """Returns the largest standard error of the metrics in `gate`, relative to the metric; 0.0 if no error is known."""
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
     metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]

@@ -1,9 +1,9 @@
 """Divides the time of `--fileperf-budget` among all comparisons of a session.
 
-    test 1, test 2, …                              | the undecided ones again, while time is left
-    a part of its equal share of the time then left | goes on from its end; first the test that likely needs least
+    first pass, of all tests                       | second pass, of undecided tests, while time is left
+    each gets ¾ of its equal share of the time left | each goes on, first the one that likely needs least
 
-Each pass may use half of a gate's error. Together they have the error of a comparison without a budget.
+Each pass may use half of a gate's error rate. Both together have the error rate of a comparison without a budget.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TimeBudget:
         return self._begun_s is not None and self.left_s < _LEAST_S
 
     def part_s(self, nodeid: str) -> float:
-        """Returns how many seconds the comparison of `nodeid` may take, with the time it took in the first pass."""
+        """Returns how many seconds the comparison of `nodeid` may take, including its time in the first pass."""
         if self._begun_s is None:
             self._begun_s = self.clock()
         equal_s = self.left_s / max(1, self.to_come)
@@ -64,7 +64,7 @@ class TimeBudget:
             self._kept[comparison.plan.test.nodeid] = comparison
 
     def judged(self, nodeid: str, results: Sequence[Result], error: Exception | None) -> None:
-        """Makes results and error final. But does nothing if more time is likely to decide the kept comparison."""
+        """Makes `results` and `error` final, unless more time is likely to decide the comparison kept for `nodeid`."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid].needs_s <= 0:
@@ -72,7 +72,7 @@ class TimeBudget:
             self._decided[nodeid] = results, error
 
     def decided(self, nodeid: str) -> tuple[Sequence[Result], Exception | None] | None:
-        """Returns the final results, the whole load's first, and the error. None if this is still to be measured."""
+        """Returns (results, error or None), the whole load's result first. Returns None if nothing is final yet."""
         return self._decided.get(nodeid)
 
     def needs_s(self, test: str) -> float:

@@ -30,7 +30,7 @@ from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
 _LEAST_RPS = 0.5
-"""The search begins at this rate if the load without a rate, which comes first, got no good answer."""
+"""The search's first rate, if the closed-loop load before it got no good answer."""
 
 
 class RateSearch:
@@ -87,7 +87,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns the capacity that all loads show. None if no rate meets the limits, or if loads show nothing."""
+        """Returns the capacity that all loads show. None if no rate meets the limits, or if no load is usable."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -149,7 +149,7 @@ class RateSearch:
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
         """Returns the runs of good loads at 85 to 103 % of their start-up's capacity.
 
-        `of_boots` has the capacities by start-up; `rate` stands for unknown ones. If no load is so near, returns a
+        `of_boots` has the capacities by start-up; a start-up without one has `rate`. If no load is so near, returns a
         single run: the fastest good one, else the slowest that got answers.
         """
         paired = list(zip(self._tried, self._runs, strict=True))
@@ -164,7 +164,7 @@ class RateSearch:
         return [min(answered, key=lambda pair: pair[0].rate)[1]]
 
     def _knee(self, rate: float) -> Limit:
-        """Returns the bottleneck: the clear cause in the slowest load, at `rate` or more, that broke a limit."""
+        """Returns the first clear bottleneck of loads that broke a limit, from `rate` upwards; UNCLEAR without one."""
         paired = zip(self._tried, self._runs, strict=True)
         above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]

@@ -64,7 +64,7 @@ class Looked:
 
 
 def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
-    """Returns a load's latency, rate and CPU time (`cpu_s`). None if unknown, or if the load changes over time."""
+    """Returns a load's figures; `cpu_s` is CPU seconds per request. None if one is unknown, or for a burst or ramp."""
     rounds, latency = recording.measured(), recording.latency()
     answered = sum(round_.requests + round_.failed for round_ in rounds)
     if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):
@@ -83,8 +83,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
     """Returns the time per request lost from `base` to `now`, and how much other programs may have raised latency.
 
-    The second value is a log ratio to `base`'s latency, an upper bound. Returns (None, 0.0) if the time is unknown.
-
+    The second value is an upper bound, log(1 + delay ÷ `base`'s latency). Returns (None, 0.0) if the loss is unknown.
     """
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
@@ -236,8 +235,8 @@ def with_slow_start(result: Result, look: Callable[[], tuple[list[ImportTimes], 
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
-"""For each version: its profile, and a profile for each single look if two versions are compared, else none. A look is
-a short load with a profiler."""
+"""For each version: its profile, and the profiles of its single looks, empty unless two versions are compared. A look
+is a short load with a profiler."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:

@@ -3,8 +3,8 @@
     start base + now | probe | base now now base … | start base + now | base now base now … | … | how it is limited
     └─────────────────── pair 1 ───────────────────┘└────────────── pair 2 ───────────────┘
 
-Start-ups are new in each pair and stabilised alike. They differ by their versions, and by the luck of a start-up, which
-changes with the next pair.
+Each pair has new start-ups, stabilised alike (`serve.stability`). Both differ by their versions and by chance. Chance
+is different in each pair.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _NoBaseError(Exception):
 
 class Sides:
     def __init__(self, base: CodeTree, plan: Plan, rig: Rig, *, is_stored: bool) -> None:
-        """With `is_stored`, a `base` that does not start raises _NoBaseError, because stored figures remain."""
+        """With `is_stored`, `booted` raises _NoBaseError if `base` does not start: stored figures remain to compare."""
         self._base = base
         self._is_stored = is_stored
         self.plan = plan
@@ -246,9 +246,9 @@ def measure_in_turn(
 ) -> Measured | Reason:
     """Loads both versions alternately and judges the changes. Returns a reason if they cannot be compared.
 
-    If a stored baseline's code (`is_stored`) does not start, that is such a reason, no error. With `base_alone` the old
-    version is even loaded alone, because a server that is loaded alternately is slower. Raises PlanError if the server,
-    or a tracer, prevents a comparison.
+    With `is_stored`, `base` is a baseline's code: if it does not start, that is a reason too, not an error. With
+    `base_alone` the old version is also loaded alone, for comparison with figures stored from such a load. A server
+    that is loaded alternately is slower. Raises PlanError if the server, or a tracer, prevents a comparison.
     """
     refuse_base(plan, base)
     comparison = None if rig.time is None else rig.time.kept(plan.test.nodeid)
@@ -298,14 +298,14 @@ class Comparison:
         the error."""
         self._works: BothWorks = (plan.work, plan.work)
         self._pair_ns = plan.first_pair_ns
-        """How long the next start-ups of both versions will be loaded, at least."""
+        """The least time for which the next start-ups, of both versions together, will be loaded."""
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
         """How long one turn (a slice of load) on each version took together, in the latest pair of start-ups."""
         self._latency_ns = 0
         """How long a request took in the first, short load (the probe), for the slower version."""
         self._probes: dict[Side, Run] = {}
-        """The runs of each version's first requests, until the first pair of start-ups has them in its warm-up. No
-        figure has them."""
+        """Each version's run in the probe, until the first pair of start-ups counts it as warm-up. No figure uses
+        it."""
 
     def go_on(self, plan: Plan) -> None:
         """Lets the next call of `result` go on with the undecided gates, in the time that `plan` gives."""
@@ -336,7 +336,7 @@ class Comparison:
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
-        """Returns the time that likely decides a load, part or step ÷ the time so far. 1.0 if time does not help."""
+        """Returns the time that likely decides a load, part or step ÷ the time so far. 1.0 if more does not help."""
         times = (
             times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self.plan.alpha)
             for item in found
@@ -414,9 +414,9 @@ class Comparison:
     def _probed(self, servers: BothServers) -> Reason | None:
         """Measures how long a request takes on each version. Returns None, or the reason why both cannot be compared.
 
-        Such reasons are another answer, no answer, and requests too slow for the time. If the old version fails all
-        requests, raises BaseFailedError. If the new one does, that is a reason: its error comes when it is measured
-        alone.
+        Such reasons are another answer, no answer, and requests too slow for the time. Raises BaseFailedError if the
+        old version fails all requests. If the new version fails all, returns a reason: the error comes when it is
+        measured alone.
         """
         probe, work = self.plan.probe, self.plan.work.name
         for side in reversed(Side):
@@ -598,8 +598,8 @@ class Comparison:
     ) -> tuple[MetricComparison, ...]:
         """Returns each gated metric's outcome, INCONCLUSIVE if the load or the old version cannot be trusted.
 
-        `by_others` is the log ratio of latencies that other programs may explain. Empty if code is compared with
-        itself.
+        `by_others` is the log ratio of latencies that other programs may explain. The result is empty if code is
+        compared with itself.
         """
         found = self._found.get(subject, ())
         if self._rig.time is not None:
@@ -644,7 +644,7 @@ def _seconds(ns: int) -> str:
 def _under_way_ns(run: Run) -> int:
     """Returns how long a connection typically waits for a request, a journey's pauses included; 0 without requests.
 
-    A mix's slow requests have more weight than their number, because a turn ends only after they do.
+    A mix's slow requests have more weight than their number, because a turn ends only after its slowest request.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)

@@ -1,4 +1,4 @@
-"""Adds a session's comparisons to a history, and measures the history's steps and links again."""
+"""Adds a session's comparisons to a history. Measures again its steps (lasting changes) and renewed baselines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns, by node id, the ratios of new to old figures. Only known versions, loaded alternately, have some."""
+    """Returns log ratios, new to old figures, by node id. Only known versions, loaded alternately, have some."""
     found = {}
     for result in results:
         ratios = {
@@ -60,7 +60,7 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a slow digest (hard to guess) of request, load, server and setup. Runs compare only if it is equal."""
+    """Returns a slow digest (hard to guess) of request, load, server and setup. Comparable runs have equal ones."""
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
@@ -70,7 +70,7 @@ def work_of(identity: Mapping[str, object]) -> str:
 def added(results: Sequence[Result], history: Path, source: Source) -> tuple[list[Result], str]:
     """Appends a session's results to a history. Returns the results and a sentence about the history.
 
-    These results also have their changes since the newest tag, if known. Raises RecordError.
+    The returned results also have their changes since the newest Git tag, if known. Raises RecordError.
     """
     tests, here, commit = ratios_of(results), source.here, source.commit_info() or {}
     if not tests or isinstance(here, str):
@@ -134,7 +134,7 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
 # --- Measures a test at two commits again, alternately, in a clone
 
 _TIME = "60s"
-"""`max_duration` here: twice the usual time of a comparison, so that fewer checks are undecided."""
+"""`max_duration` of these measurements: twice the default, so that fewer of them are undecided."""
 _PATIENCE_S = 600.0
 
 
@@ -169,7 +169,7 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
 
 
 def _answer(found: MetricComparison | None, step: Step) -> str:
-    """Returns `yes`, `no` or `not decided`: does the comparison confirm the step? Its change or the reason follows."""
+    """Returns `yes`, `no` or `not decided`: does the comparison confirm the step? Its change or a reason follows."""
     if found is None or found.change is None or found.low is None or found.high is None:
         why = sentence(found.reason) if found is not None else ""
         return f"not decided: {why or 'both commits could not be compared'}"
@@ -195,7 +195,7 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Compares each renewed baseline with the one before, unless a run did. Yields lines for the user.
+    """Compares each renewed baseline's code with the previous one's, unless a run did. Yields lines for the user.
 
     `paths` are histories, and `name` selects tests. The first history gets the new comparisons.
     """

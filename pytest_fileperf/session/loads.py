@@ -192,9 +192,9 @@ class Loader:
         trees: TreeWatch,
         plan: LoadPlan | Alternation,
     ) -> Iterator[list[float]]:
-        """Yields a list, to be read after the block. It then has how many cores each server uses beyond its idle use.
+        """Yields a list to read after the block: how many cores each server still uses beyond its idle use.
 
-        A server that soon rests has 0.0.
+        It is 0.0 for a server that soon rests.
         """
         left = [0.0] * len(servers)
         looks = _leaves_work(plan)
@@ -253,7 +253,7 @@ class Loader:
     def _processes(
         self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
     ) -> tuple[GeneratorProcess, ...]:
-        """Returns the last load's generators; empty if a single one here made it. `lost` has their errors by number."""
+        """Returns the last load's generators; empty for a single local one. `lost` has their errors by number."""
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
             return ()
@@ -282,7 +282,7 @@ def _check(servers: Sequence[RunningServer]) -> None:
 
 
 def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
-    """Returns when a version was loaded in the warm-up: (begin, end) of each time, in ns before the warm-up's end."""
+    """Returns (begin, end) of each interval in which the warm-up loaded a version, in ns before the warm-up's end."""
     if isinstance(plan, LoadPlan):
         return [(plan.warmup_ns, 0)]
     before = [plan.measured_from_ns - edge for edge in plan.pacing(side).edges]
@@ -315,7 +315,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Returns `stabilised`: the properties alike in all start-ups. Omits `addresses` if memory is often renewed."""
+    """Returns `stabilised`: properties equal in all start-ups. Omits `addresses` if page faults were frequent."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
@@ -329,10 +329,10 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Returns `run`. If the number of connections seems to limit it, `boot.alone` then has latencies on one connection.
+    """Returns `run`; with latencies on one connection in `boot.alone` if the number of connections seems to limit it.
 
-    Only they show whether requests wait for each other. `load` makes a further, short load on the same start-up. It is
-    not made for a fixed number of requests, for a rate, or if requests take longer than `left_s`.
+    Only these latencies show whether requests wait for each other. `load` makes a short load for them on the same
+    start-up. It is skipped for a fixed number of requests, for a rate, or if a request takes longer than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):

@@ -74,7 +74,7 @@ class ServerTree:
 
     @property
     def is_lost(self) -> bool:
-        """Whether some processes ended without telling their CPU time."""
+        """Whether some processes ended before their CPU time was known."""
         return self.is_watched and not self.cpu.is_complete
 
     @property
@@ -89,7 +89,7 @@ class ServerTree:
 
     @property
     def peak_rss_bytes(self) -> int | None:
-        """Peak memory of the processes; None if unknown. If children ended: at least the most in one sample."""
+        """Peak memory of the processes; None if unknown. At least the most in one sample, because children may end."""
         lasting = peak_rss_bytes(self.pids)
         return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
 

@@ -39,7 +39,7 @@ class Rig:
     loads: Loader = field(default_factory=Loader)
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
-    """Random numbers without a seed: test suites seed Python's, but two sessions must not have the same luck."""
+    """Random numbers without a seed. Test suites seed the `random` module, but each session needs other numbers."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     time: TimeBudget | None = None
     """The time that all comparisons share; None if each has its own `max_duration`."""
@@ -61,10 +61,10 @@ class Rig:
         )
 
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
-        """Returns a function that shows a load's progress. Times count from now, for a whole measurement of `total_s`.
+        """Returns a function that shows a load's progress. Its elapsed time counts from this call.
 
         The function takes the start-up's number, from 1 on, the number of requests before that load, and the load's
-        progress.
+        progress. `total_s` is the time of the whole measurement, None if unknown.
         """
         begun_s = self.clock()
 
@@ -91,7 +91,7 @@ class Measured:
     results: tuple[Result, ...]
     """The result of the whole load, then of each measured part and step. The verdicts still lack the limits."""
     log: tuple[str, ...] = ()
-    """A server's last log lines, which say why a status was 500 or more; else empty."""
+    """A server's last log lines after an answer with a status of 500 or more; else empty."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
     """The code files that the server has loaded. After a comparison, the old version's."""
     base_alone: Recording | None = None
@@ -125,7 +125,7 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the whole load's result, then each part's and step's. Parts and steps have the whole load's limit."""
+    """Returns the whole load's result, then each part's and step's. All have the same bottleneck."""
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own, test = recording_of(runs, *subject), whole.test.of(subject)

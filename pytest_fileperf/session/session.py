@@ -140,7 +140,7 @@ class Session:
         """By app name, or by server title without an app: the (method, path) of each request."""
         self._notes: list[str] = []
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
-        """By index in `results`: the result without storing, and a function that stores it if the test passes."""
+        """By index in `results`: the result if nothing is stored, and a function that stores it if the test passes."""
         self._shown_to: str | None = None
         """The node id of the last test that was given a running server."""
         self.results: list[Result] = []
@@ -155,7 +155,7 @@ class Session:
         self._rig.close()
 
     def add_to(self, history: Path) -> str:
-        """Appends this session's comparisons to `history`, and returns a sentence about that. Raises FilePerfError."""
+        """Appends this session's comparisons to `history`; returns a sentence for the user. Raises FilePerfError."""
         self.results, said = added(self.results, history, self._rig.source)
         return said
 

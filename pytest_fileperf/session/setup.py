@@ -29,7 +29,7 @@ _WITHOUT = (
     "it lacks the tested endpoint, the test is not compared"
 )
 LEAST_LIMIT_S = 60.0
-"""A setup or teardown may take this long, or as long as `timeout` if that is longer."""
+"""A setup or teardown may take this long, or as long as the test's `timeout` if it is longer."""
 Step = Callable[..., object]
 _RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
@@ -161,7 +161,7 @@ class _LateError(Exception):
 
 @contextmanager
 def _staying(title: str) -> Iterator[None]:
-    """If the block calls `sys.exit`, or if a teardown (by `title`) skips the test, raises RuntimeError instead."""
+    """Raises RuntimeError instead if the block calls `sys.exit`, or skips the test while `title` names a teardown."""
     try:
         yield
     except SystemExit as error:

@@ -1,7 +1,7 @@
 """Compares with a stored baseline. Its code is measured again, alternately with the code here, if it can be found.
 
     its code                         measured code                      decided by
-    is the code here                 here                               nothing has changed
+    is the code here                 here                               the code, which is the same
     is found                         both alternately                   the ratio of both
     is not found                     here                               stored figures
 
@@ -71,8 +71,8 @@ def title_of(entry: Entry, code: str = "") -> str:
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both versions alternately and judges. If they cannot be compared, measures only the code here.
 
-    Then the outcome is NEW if a version lacks the endpoint, and INCONCLUSIVE if a version gives other answers. The same
-    code is a PASS. Raises PlanError if such a server cannot run two versions.
+    Then the outcome is NEW if a version lacks the endpoint. It is INCONCLUSIVE if a version gives other answers or is
+    too slow. The same code is a PASS. Raises PlanError if this kind of server cannot run two versions.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -175,7 +175,7 @@ class Baselines:
         """Returns each result, with the function that stores it or None. Empty if no baseline is wanted.
 
         The functions may raise BaselineError. Code that was compared with a baseline is measured again alone, because
-        it has other figures then.
+        servers that are loaded alternately have other figures.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
@@ -207,8 +207,8 @@ class Baselines:
     ) -> tuple[Result, Callable[[], None]]:
         """Returns a result with notes about its storing, and the function that stores it.
 
-        `level` is the result of the same code measured alone: its figures are stored. `also` are changed files other
-        than code.
+        `level` is the result of the same code measured alone: its figures are stored. `also` are files other than code
+        that changed during the measurement.
         """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole, source = result.test, not result.test.own, self._rig.source
@@ -250,7 +250,7 @@ class Baselines:
     # --- ways to measure
 
     def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
-        """Measures the code here, which equals the baseline's. Its stored figures show if the environment differs."""
+        """Measures the code here, which equals the baseline's. The stored figures then show changes of environment."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._by_figures(plan, found, doubt, measured)
@@ -369,7 +369,7 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares `unchanged`, a recording of the baseline's code now, with stored figures. None gives nothing."""
+        """Compares `unchanged`, a new recording of the baseline's code, with stored figures. Empty for None."""
         if unchanged is None:
             return ()
         return judge_world(
@@ -387,7 +387,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether results become the baseline. Unless `all` do, a PASS does not: small losses would add up."""
+        """Returns whether to store the results. Only `all` stores a mere PASS, because small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
@@ -444,7 +444,7 @@ def _others(now: Digests, stored: Digests) -> list[str]:
 
 
 def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
-    """Returns a text if code files changed during the measurement, else an empty one, and the other changed files.
+    """Returns a sentence if code files changed during the measurement (else empty), and the other changed files.
 
     The server's loaded files are the code. If they are unknown, as for a command, all files count.
     """

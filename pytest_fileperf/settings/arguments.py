@@ -345,7 +345,7 @@ def _repeatable_file(name: str, item: object) -> object:
 
 
 def _read(name: str, source: object) -> Payload | bytes:
-    """Returns an open file's content: of `content` from its position on, of a form from its start, as httpx does.
+    """Returns an open file's content: for `content` from its position on, for a form from its start, like httpx.
 
     A file on disk becomes a Payload of its path, so that a large file never comes into memory.
     """

@@ -275,27 +275,27 @@ class _PartVerbs:
     """Its methods return parts of a load, and measure nothing."""
 
     def get(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
-        """Returns a part of GET requests of `url`; `PartKeywords` describes the keywords."""
+        """Returns a part of a load: GET requests of `url`. `PartKeywords` describes the keywords."""
         return self.request("GET", url, **arguments)
 
     def post(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
-        """Returns a part of POST requests of `url`; `PartKeywords` describes the keywords."""
+        """Returns a part of a load: POST requests of `url`. `PartKeywords` describes the keywords."""
         return self.request("POST", url, **arguments)
 
     def put(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
-        """Returns a part of PUT requests of `url`; `PartKeywords` describes the keywords."""
+        """Returns a part of a load: PUT requests of `url`. `PartKeywords` describes the keywords."""
         return self.request("PUT", url, **arguments)
 
     def patch(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
-        """Returns a part of PATCH requests of `url`; `PartKeywords` describes the keywords."""
+        """Returns a part of a load: PATCH requests of `url`. `PartKeywords` describes the keywords."""
         return self.request("PATCH", url, **arguments)
 
     def delete(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
-        """Returns a part of DELETE requests of `url`; `PartKeywords` describes the keywords."""
+        """Returns a part of a load: DELETE requests of `url`. `PartKeywords` describes the keywords."""
         return self.request("DELETE", url, **arguments)
 
     def request(self, method: str, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
-        """Returns a part of requests of any method; `PartKeywords` describes the keywords."""
+        """Returns a part of a load: requests of any method. `PartKeywords` describes the keywords."""
         given: dict[str, object] = {**arguments}
         name = given.pop("name", None)
         return _checked(request_from(method, url, given), name)

@@ -23,7 +23,7 @@ from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, InProcess, Se
 from pytest_fileperf.settings.keys import FLOORS, KEYS, LIMITS, unknown_keys
 
 DEFAULT_CONNECTIONS = 32
-"""Enough to keep a worker busy all the time, but few enough that latency is not only its queue."""
+"""Enough to keep a worker busy, but few enough that latency isn't mostly the wait for the worker."""
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
 """Longest comparison: enough to see 10 % on a noisy machine with two cores."""
@@ -150,7 +150,7 @@ class Settings:
         return self.requests is not None or self.burst is not None or self.ramp is not None
 
     def lasting(self, longest_ns: int) -> Settings:
-        """Returns a copy whose comparison takes at most `longest_ns`. A search on both versions takes as long."""
+        """Returns a copy whose comparison, or search on both versions together, takes at most `longest_ns`."""
         return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
@@ -209,7 +209,7 @@ def resolve(
 
 
 def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Puts `workers` into the server, unless a closer layer chose the server. Yields a problem if it takes none."""
+    """Puts `workers` into the server, unless a closer layer chose the server. Yields a problem if it has no workers."""
     workers = values.pop("workers", None)
     if workers is None or ("server" in values and layer_of["server"] < layer_of["workers"]):
         return
@@ -226,7 +226,7 @@ def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterat
     """Keeps only the shape of load, such as `rate`, of the closest layer that gives one.
 
     A layer is where settings come from: call, marker, command line or ini file. Yields a problem if that layer gives
-    several shapes, or if users pause although requests are due whatever users do.
+    several shapes. Also yields one for `pause` with a shape that sends without waiting.
     """
     given = [key for key in _SHAPES if key in values]
     closest = [key for key in given if layer_of[key] == min(map(layer_of.__getitem__, given))]

@@ -4,7 +4,7 @@
     reached    these, and each module that a reached file names: it may be imported later, or by new code
 
 A file names a module if it contains every word of the module's dotted name. The first word must be in an import or a
-text. Words are compared, not syntax, so that too many files count rather than too few.
+string. Words are compared, not syntax, so that too many files count rather than too few.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 _WORD = re.compile(r"\w+")
 _FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
-"""Finds imports, texts, paths and commands. The first word of a named module or directory must be in one of these.
+"""Finds imports, strings, paths and commands. The first word of a named module or directory must be in one of these.
 
 Elsewhere a word such as `app` mostly isn't the package of this name: `app = FastAPI()`, `"main:app"`.
 """
@@ -116,7 +116,7 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns the words of a module's dotted name, below the innermost of `roots` (directories). Empty outside."""
+        """Returns the words of a module's dotted name, below the innermost of `roots` (directories); else empty."""
         root = self._root_of(path)
         while root not in roots:
             if not root:

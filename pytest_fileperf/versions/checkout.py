@@ -26,7 +26,7 @@ _PYTHON = "python:"
 _OLDEST = (3, 11)
 """This package's oldest Python: another interpreter must run this package."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
-"""A program that even old Pythons understand."""
+"""Prints version and environment, in a syntax that even old Pythons understand."""
 _PATIENCE_S = 30.0
 """How long an interpreter may take to report its version."""
 
@@ -58,7 +58,7 @@ class Checkout:
     """Writes a commit's files to a directory that exists within the `with` block. Entering returns their `CodeTree`.
 
     Servers of this code must end within the block. The user's index, files, branches, stash and worktrees stay as they
-    are. This isn't a generator: a fork that collects its parent's objects would run a generator's end.
+    are. A class, not a generator: a forked process may collect objects as garbage, and would run a generator's end.
     """
 
     def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:

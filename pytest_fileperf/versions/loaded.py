@@ -33,7 +33,7 @@ _HEADER = struct.Struct("<4sIII")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFiles:
     modules: tuple[str, ...] = ()
-    """The server's modules, without the interpreter's. For a command: its directory, program and named files."""
+    """Files of the server's modules, not the interpreter's. For a command: its directory, program and named files."""
     installed: tuple[str, ...] = ()
     """Loaded files of installed packages. For a command: files that Python finds in place of the old code's."""
     read: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def is_among_packages(path: Path) -> bool:
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a source file, and its compiled file if this is outdated and Python would still run it. Else None.
+    """Returns the first source whose compiled file is outdated but would still run, and that file. None without one.
 
     Python trusts a compiled file that notes the source's size and its time in whole seconds.
     """

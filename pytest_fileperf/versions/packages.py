@@ -1,4 +1,4 @@
-"""Lists installed packages, and makes interpreters that have exactly such a list from another day.
+"""Lists installed packages, and makes interpreters with exactly the packages of an earlier list.
 
 The user's cache keeps a virtual environment for each list. A new one is built in a temporary directory beside the
 others, then renamed. So several runs can build it at once.
@@ -45,7 +45,7 @@ _FOR_UV = (
 )
 """Each row: pip's variable, then uv's equivalents. The first equivalent gets pip's value if none of them is set."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
-"""Old and new name of uv's setting to trust the system's certificates. uv's own store lacks a company's."""
+"""Old and new name of uv's setting to trust the system's certificates, which may include a company's own."""
 _UNREACHABLE = re.compile(
     r"error sending request|tcp connect error|connection broken|network was disabled|name resolution|dns error"
     r"|newconnectionerror|ssl: certificate|invalid peer certificate|timed out",
@@ -336,7 +336,7 @@ def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Dis
 
 
 def _tell_programs(was: Path, now: Path) -> None:
-    """In the scripts of the environment `was`, replaces its path by `now`. Call it before this renaming."""
+    """In the scripts of the environment `was`, replaces its path by `now`. Call it before renaming `was`."""
     before, after = os.fsencode(was), os.fsencode(now)
     for program in python_of(was).parent.iterdir():
         if program.is_symlink() or not program.is_file():

@@ -25,7 +25,7 @@ _OF_ONE_REPOSITORY = frozenset((
     "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ))  # fmt: skip
-"""Environment variables of Git's hooks (`git rev-parse --local-env-vars`): pytest may run in a hook."""
+"""Variables that Git sets for hooks (`git rev-parse --local-env-vars`). Removed, because pytest may run in a hook."""
 _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
@@ -227,7 +227,7 @@ def _git(
 ) -> str:
     """Returns the output of `git WORDS…`, run in `directory`. `where` are environment variables. Raises GitError.
 
-    If `made` is given, a directory from `scratch.make`, even a slow command ends with this process.
+    With `made`, a directory from `scratch.make`, the command ends at the latest when this process ends.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}

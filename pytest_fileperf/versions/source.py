@@ -37,7 +37,7 @@ _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
 
 
 def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
-    """Yields commits whose files may be the tree, the likeliest first. Repeats some. The baseline names `commit`."""
+    """Yields commits whose files may be the tree, the likeliest first, some twice. The baseline names `commit`."""
     head = snapshots.repository.head()
     yield from filter(None, (commit, head))
     if head is None:
@@ -498,7 +498,7 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
 
 
 def other_branch(env: Mapping[str, str]) -> str:
-    """Returns `the branch x`, `the tag x` or `a pull request` if CI tests that. Empty for the default branch."""
+    """Returns `the branch x`, `the tag x` or `a pull request` if CI tests it; empty for the default branch."""
     branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
     if tag := env.get("CI_COMMIT_TAG") or (env.get("GITHUB_REF_TYPE") == "tag" and env.get("GITHUB_REF_NAME")):
         return f"the tag {tag}"

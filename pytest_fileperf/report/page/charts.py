@@ -316,7 +316,7 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a chart with the change in each pair of start-ups, or in several if a percentile needs more requests."""
+    """Returns a chart with the change in each pair of start-ups. Joins pairs if a percentile needs more requests."""
     points, bars, together, before = [], [], "", 0
     for own, unit in units_of(metric, pairs):
         if unit is not None:

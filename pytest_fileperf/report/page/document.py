@@ -321,7 +321,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns a bar as long as the value (`longest` is full). Its end has the interval of the ratio to `best`."""
+    """Returns a bar as long as the value, and at its end the interval of the ratio to `best`. `longest` fills it."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
