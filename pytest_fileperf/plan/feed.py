@@ -90,7 +90,7 @@ def _value(row: object, name: str, place: int) -> object:
 # --- The order in which a load sends its requests: a seed makes it the same in every run
 
 ORDERS = ("cycle", "shuffle", "zipf")
-"""Rows one after the other, in a repeated random order, or at random with the first rows far more often."""
+"""The three orders: one row after the other, a repeated random order, or random rows, the first far more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

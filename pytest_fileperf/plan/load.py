@@ -28,7 +28,7 @@ class LoadPlan:
 
     |-- warm-up --|-- round 1 --|-- round 2 --| … |-- round n --|~ drain ~|
 
-    At most one of `requests`, `burst`, `rate` and `ramp` is given. Without them, it is a closed loop that ends by time.
+    At most one of `requests`, `burst`, `rate` and `ramp` is given. If none is, the load is a closed loop of fixed time.
     """
 
     connections: int
@@ -41,9 +41,9 @@ class LoadPlan:
     timeout_ns: int
     """A request that takes longer counts as failed. In an open loop the wait for a connection has the same limit."""
     requests: int | None = None
-    """A fixed number of requests instead of a time; these make one round, without warm-up."""
+    """A fixed number of requests instead of a time. They make one round, without warm-up."""
     burst: int | None = None
-    """A number of requests that are all due at once; these make one round, without warm-up."""
+    """A number of requests that are all due at once. They make one round, without warm-up."""
     rate: float | None = None
     """Open loop: requests per second."""
     seed: int | None = None

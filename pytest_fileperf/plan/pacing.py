@@ -95,9 +95,9 @@ class Share:
     def first(self, period: int) -> int:
         """Returns the generator's first place in a sequence that repeats after `period` requests.
 
-        Every generator goes through the whole sequence at its own pace, so they begin at equal distances. With a fixed
-        number of requests, each generator begins where the one before ends. Together they then send the same as one
-        generator.
+        Every generator goes through the whole sequence at its own pace, so their first places are equally far apart.
+        With a fixed number of requests, each generator begins where the previous one ends. So all together send the
+        same requests as a single generator.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 

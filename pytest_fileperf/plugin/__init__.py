@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Adds the marker `fileperf` to tests that use the fixtures. Skips all of these if load tests are off.
+    """Adds the marker `fileperf` to tests that use the fixtures. Skips these tests if load tests are off.
 
     This comes before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
     """

@@ -1,4 +1,4 @@
-"""Runs undecided tests again while time of `--fileperf-budget` is left. Until then their reports wait."""
+"""Runs undecided tests again while time of `--fileperf-budget` is left. Keeps their reports back until then."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ def fileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) -> 
 
 @pytest.fixture
 def afileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) -> AsyncFilePerf:
-    """The methods of `fileperf` for async tests: awaitable. The test's own event loop goes on meanwhile."""
+    """The methods of `fileperf`, but awaitable, for async tests. The test's own event loop goes on during a load."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
     return AsyncFilePerf(_expected(request, _fileperf_measuring))
 
 
 def _expected(request: pytest.FixtureRequest, measuring: Measuring) -> Measuring:
-    """Returns `measuring`. The test fails if it makes no measurement, because it uses a fixture for one."""
+    """Returns `measuring`. From now on, the test fails if it makes no measurement: it asked for `fileperf`."""
     from pytest_fileperf.plugin.measuring import EXPECTED
 
     measuring.expected_by.append(str(request.fixturename))
@@ -60,7 +60,7 @@ def fileperf_setup() -> object:
     """A function that runs for each start-up before the load, or None.
 
     Override this to return a function. An async function takes an `httpx.AsyncClient`, a plain one an `httpx.Client`.
-    Either may take one of httpx2's instead.
+    Either may take httpx2's client instead.
     """
     return None
 
@@ -76,7 +76,7 @@ def fileperf_server(_fileperf_measuring: Measuring) -> Iterator[RunningServer]:
     """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`.
 
     The clients are a new `httpx.AsyncClient` and a new `httpx.Client`, or httpx2's (`fileperf_client`). The test's
-    setup has run. A measurement starts the server anew, so data put on it before is gone.
+    setup has run. A measurement starts a new server, which lacks data sent to this one.
     """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError

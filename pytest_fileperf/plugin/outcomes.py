@@ -290,7 +290,7 @@ def _unmeasured(measuring: Measuring, unawaited: Sequence[str]) -> str:
 
 
 def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
-    """Returns the error, or all in a group. PerformanceErrors are left out, because results show these."""
+    """Returns the error, or all errors of a group, except PerformanceErrors, which results show."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
     return () if error is None or isinstance(error, PerformanceError) else (error,)

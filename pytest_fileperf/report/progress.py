@@ -67,7 +67,7 @@ class ProgressSink(Protocol):
         """Shows the progress. May be called at any rate."""
 
     def done(self) -> None:
-        """Ends showing a load's progress, whether it succeeded or not, because others may write to the same place."""
+        """Ends the display when a load has succeeded or failed, because others may write to the same place."""
 
 
 class LiveProgress:

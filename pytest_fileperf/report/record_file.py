@@ -39,7 +39,7 @@ from pytest_fileperf.serve.databases import Queries
 
 SCHEMA = 4
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment", "failed")
-"""Fields of a record that the file has in its part for other programs. So they aren't repeated under `record`."""
+"""Fields of a record that are in the file's part for other programs, so they aren't repeated under `record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

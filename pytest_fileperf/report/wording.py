@@ -346,7 +346,7 @@ NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def base_name(verdict: Verdict) -> str:
-    """Returns the old figures' heading: `old` if they were measured with the new ones, else `baseline`."""
+    """Returns the old figures' heading: `old` if this run measured them, `baseline` if they were stored."""
     return "old" if verdict.against or verdict.pairs else "baseline"
 
 
@@ -508,7 +508,7 @@ def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""By phase of pytest, other words for it: a load test has its own `setup`, which prepares the server."""
+"""Words for pytest's phases. Not `setup`, because a load test has its own `setup`, which prepares the server."""
 
 
 def failed_count(record: SessionRecord) -> str:

@@ -149,8 +149,8 @@ class RateSearch:
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
         """Returns the runs of good loads at 85 to 103 % of their start-up's capacity.
 
-        `of_boots` has the capacities by start-up; a start-up without one has `rate`. If no load is so near, returns a
-        single run: the fastest good one, else the slowest that got answers.
+        `of_boots` has the capacities by start-up; a missing one is taken as `rate`. If no good load is that near,
+        returns one run: the fastest good one, else the slowest that got answers.
         """
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}

@@ -1,6 +1,6 @@
 """Finds the causes of lost time, or the functions that use CPU time, with further short loads under observation.
 
-Observation slows a server down, so these loads are in no figure and no verdict.
+Observation slows a server down, so no figure or verdict uses these loads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Looked:
 
 
 def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
-    """Returns a load's figures; `cpu_s` is CPU seconds per request. None if one is unknown, or for a burst or ramp."""
+    """Returns a load's figures; `cpu_s` is CPU seconds per request. None if some are unknown, or for burst or ramp."""
     rounds, latency = recording.measured(), recording.latency()
     answered = sum(round_.requests + round_.failed for round_ in rounds)
     if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):

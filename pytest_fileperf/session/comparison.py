@@ -246,7 +246,7 @@ def measure_in_turn(
 ) -> Measured | Reason:
     """Loads both versions alternately and judges the changes. Returns a reason if they cannot be compared.
 
-    With `is_stored`, `base` is a baseline's code: if it does not start, that is a reason too, not an error. With
+    With `is_stored`, `base` is a baseline's code. If it does not start, returns a reason instead of raising. With
     `base_alone` the old version is also loaded alone, for comparison with figures stored from such a load. A server
     that is loaded alternately is slower. Raises PlanError if the server, or a tracer, prevents a comparison.
     """

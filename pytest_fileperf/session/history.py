@@ -60,7 +60,7 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a slow digest (hard to guess) of request, load, server and setup. Comparable runs have equal ones."""
+    """Returns a slow digest (hard to guess) of request, load, server and setup. It is equal for comparable runs."""
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}

@@ -60,7 +60,7 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 
 
 class Loader:
-    """Makes loads: from generator processes, or from this process if the app runs here too. Its maker closes it."""
+    """Makes loads: from generator processes, or from this process if the app runs here too. Its maker must close it."""
 
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
@@ -329,7 +329,7 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Returns `run`; with latencies on one connection in `boot.alone` if the number of connections seems to limit it.
+    """Returns `run`. Adds latencies on one connection as `boot.alone` if the number of connections seems to limit it.
 
     Only these latencies show whether requests wait for each other. `load` makes a short load for them on the same
     start-up. It is skipped for a fixed number of requests, for a rate, or if a request takes longer than `left_s`.

@@ -69,7 +69,7 @@ class ServerTree:
 
     @property
     def has_passing_children(self) -> bool:
-        """Whether ended children did a tenth of the work. They live too briefly to get all cores one by one."""
+        """Whether ended children did a tenth of the work. Such children end before each can be given all cores."""
         return self.cpu.ended_ns >= max(50_000_000, self._grown_ns() / 10)
 
     @property

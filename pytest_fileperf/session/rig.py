@@ -31,7 +31,7 @@ from pytest_fileperf.versions.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """The tools of a session: progress line, servers, load generators, clock, chance. Whoever makes it closes it."""
+    """The tools of a session: progress line, servers, load generators, clock, chance. Its maker must close it."""
 
     progress: ProgressSink = field(default_factory=SilentProgress)
     servers: ServerPool = field(default_factory=ServerPool)
@@ -95,7 +95,7 @@ class Measured:
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
     """The code files that the server has loaded. After a comparison, the old version's."""
     base_alone: Recording | None = None
-    """A recording of the old version, loaded alone. None unless `measure_in_turn` was asked for that."""
+    """A recording of the old version, loaded alone. None unless `measure_in_turn` was called with `base_alone`."""
     why_not: Reason | None = None
     notes: tuple[str, ...] = ()
     """Texts for the user about an old version that could not be measured. Each may have several lines."""

@@ -16,7 +16,7 @@ from pytest_fileperf.versions.source import Source
 from pytest_fileperf.versions.tree import CodeTree
 
 _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
-"""Files that pytest reads in a test's directory and above. Settings files are here, because a new one may replace
+"""Files that pytest reads in a test's directory and above. This includes settings files, because a new one may hide
 another."""
 
 

@@ -121,7 +121,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
 # --- session
 
 _GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
-"""The gravest error first. A test raises its gravest one, with the texts of all."""
+"""The gravest error first. A test raises its gravest error, with the texts of all its errors."""
 _ON_ONE_BOOT = (
     "This test uses fileperf_server, so its data exists on one start-up of the server only. Measurements use "
     "other start-ups. Create the data with setup=, which runs on every start-up"
@@ -309,7 +309,7 @@ class Session:
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores the baselines of a test if it has `passed`; without a node id, the baselines of all remaining tests.
 
-        Tries all, then raises the first BaselineError. The results say why a baseline was not stored.
+        Tries to store all, then raises the first BaselineError. The results say why a baseline was not stored.
         """
         problems: list[FilePerfError] = []
         for place, (without, store) in tuple(self._to_store.items()):

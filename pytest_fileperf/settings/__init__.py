@@ -1,1 +1,1 @@
-"""Turns the texts and values that a user gives into settings and requests, and these into a measurement's plan."""
+"""Turns texts and values from the user into settings and requests, and both into a measurement's plan."""

@@ -186,7 +186,7 @@ class VerbCall:
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
-    """Returns the call of a method that repeats one request. `also` has keywords of this method only."""
+    """Returns the call of a method that repeats one request. `also` has keywords that only this method takes."""
     valid = (*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":

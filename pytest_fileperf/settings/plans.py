@@ -29,9 +29,9 @@ _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
 the least time, because a large change shows at once. With fast requests, this is ten cycles (`Rules.few_cycles`). A
 cycle is a turn (slice of load) on each version."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
-"""Later pairs are loaded for about the longer of two times: this multiple of their start-ups' time, and this many
-cycles. Fewer cycles say little about a pair's noise. Two endpoints of a forked app were compared for the same time. For
-one, pairs of 1.3 s were 9 % less exact than pairs of 3 s. For the other they were 23 % more exact."""
+"""Later pairs are loaded for this multiple of their start-ups' time, or for this many cycles if that is longer. Fewer
+cycles say little about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of
+1.3 s were 9 % less exact than pairs of 3 s. For the other they were 23 % more exact."""
 _WARMUP_NS = 100 * _MS
 """Warm-up of each version. Longer ones change nothing: turns after 50, 100 and 200 ms of warm-up were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS

@@ -30,7 +30,7 @@ DEFAULT_MAX_DURATION_NS = 30_000_000_000
 DEFAULT_SEARCH_NS = 60_000_000_000
 """Longest search for the capacity: it needs some ten loads of seconds each, on three start-ups."""
 DEFAULT_BOOTS = 3
-"""Start-ups of the same code differ, so one proves nothing, and each one takes time."""
+"""Start-ups of the same code differ, so a single one proves nothing. But each takes time."""
 DEFAULT_GATE = ("rps", "p99")
 DEFAULT_OPEN_CONNECTIONS = 1_000
 """An open loop opens connections when it needs them. This is the limit if the server stands still."""
@@ -123,7 +123,7 @@ class Settings:
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
     """At most this many connections are open during a search."""
     search_ns: int = DEFAULT_SEARCH_NS
-    """The longest search of one version, with start-ups. It is `max_duration` if the user gives that."""
+    """The longest search of one version, with start-ups. Equals `max_duration` if the user gives one."""
     warmup_ns: int = 300_000_000
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
@@ -164,8 +164,8 @@ def resolve(
 ) -> Settings:
     """Returns the settings. Of call (`verb`), marker, command line and ini file, the first that gives a key counts.
 
-    None stands for the default. If one of them gives the server, later ones cannot give its `workers`. Raises PlanError
-    with every problem, even in values that are not used.
+    None stands for the default. Sources after the one that gives the server cannot give `workers`. Raises
+    PlanError with every problem, even in values that are not used.
     """
     problems: list[str] = []
     values: dict[str, Any] = {}

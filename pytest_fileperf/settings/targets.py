@@ -43,7 +43,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
 
 
 def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
-    """Returns the requests as a work. Equal ones share a recipe, because each recipe is compiled."""
+    """Returns the requests as a work. Equal requests share a recipe, because each recipe is compiled."""
     if not ones:
         raise PlanError("it contains no request")
     named = any(name for _, _, name in ones)

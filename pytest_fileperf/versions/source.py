@@ -79,7 +79,7 @@ _NEEDED_PATIENCE_S = 10.0
 def needed_among(repository: Repository, trees: set[str], baselines: Path) -> set[str]:
     """Returns the `trees` that some JSON file still names, as a baseline does. If in doubt, returns all of them.
 
-    Looks in the directory `baselines`, all working trees, the stash, and all branches, even remote ones.
+    Looks in the directory `baselines`, all working trees, the stash, and all branches, including remote ones.
     """
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
     try:
@@ -248,7 +248,7 @@ class Source:
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
-        """Returns the loaded files that the Git tree `tree` contains. None if these or the tree are unknown."""
+        """Returns the loaded files that the Git tree `tree` contains. None if these files or the tree are unknown."""
         paths = self._paths_in(tree) if loaded.is_known else None
         return None if paths is None else loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths)
 

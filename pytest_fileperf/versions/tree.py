@@ -71,9 +71,9 @@ class CodeTree:
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
         """Returns this code's `sys.path`, made from the test run's `entries`.
 
-        A None in the result stands for the own entries of the code's interpreter. If that is another interpreter, this
-        interpreter's entries, such as site-packages, are left out. The own entries come first, to use a version that is
-        installed there, or last if `there` is given.
+        A None in the result stands for the entries that the code's interpreter has itself. It comes first, to use a
+        version that is installed there, or last if `there` is given. If the code has another interpreter, entries of
+        this one, such as site-packages, are left out.
         """
         if self.is_here:
             return tuple(entries)

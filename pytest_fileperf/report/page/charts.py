@@ -286,7 +286,7 @@ def _marks(
 
 
 def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
-    """Returns the rounds to draw. Neighbours in a start-up are one if there are too many, or too few requests for p99.
+    """Returns the rounds to draw. Joins neighbours in a start-up if there are too many, or too few requests for p99.
 
     The wait for the last answers (drain) is omitted if shorter than a round: its few requests make no rate.
     """

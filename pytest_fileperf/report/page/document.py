@@ -113,7 +113,7 @@ def _commit(commit: Mapping[str, object]) -> list[str]:
 
 
 def _command(text: str) -> Markup:
-    """Returns a command, to which `page.js` adds a button that copies it."""
+    """Returns a command. `page.js` adds a button that copies the command."""
     return element("code", text, class_="command")
 
 
@@ -321,7 +321,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns a bar as long as the value, and at its end the interval of the ratio to `best`. `longest` fills it."""
+    """Returns a bar for the value, full at `longest`. At its end, it has the interval of the ratio to `best`."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
