@@ -352,7 +352,7 @@ class _Together:
                 raise LateError(self._late_ns)
             why = ". The machines are busy, or the network is slow" if self._late_ns else ""
             tail = self._generators[min(self._lost)].log_tail()
-            raise GeneratorError(f"the load ended early, because no load generator is left: {self._said()}{why}{tail}")
+            raise GeneratorError(f"no load generator is left to make the load: {self._said()}{why}{tail}")
         if self._is_alone:
             return self._results[1]
         each = sorted(self._results.items())

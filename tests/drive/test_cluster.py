@@ -247,8 +247,7 @@ def test_a_load_that_all_were_told_too_late_twice_says_what_may_be_the_matter(
         load(there, url)
     late = r"generator \d of 2 on tcp://\S+ got its start signal [\d.]+ m?s too late"
     assert re.fullmatch(
-        f"the load ended early, because no load generator is left: {late}; {late}. "
-        "The machines are busy, or the network is slow",
+        f"no load generator is left to make the load: {late}; {late}. The machines are busy, or the network is slow",
         str(error.value),
     )
 
