@@ -121,10 +121,10 @@ class AppOriginError(ServerError):
         self.file = file
         self.base = base
         super().__init__(
-            f"{side}: {module} was loaded from {file} instead of {base}. Another copy hides it, because it is "
-            "installed or comes first on sys.path. Remove the installed copy, and run pytest at the top of "
-            "the tree. Name the code's directory in `pythonpath` or PYTHONPATH. Or install that version in "
-            "its own environment, and use --fileperf-against=python:INTERPRETER"
+            f"{side}: {module} was loaded from {file}, not from {base}. Another copy hides it, which is installed "
+            "or comes first on sys.path. Remove the installed copy, and run pytest at the top of the repository. "
+            "Name the code's directory in pytest's setting `pythonpath` or in PYTHONPATH. Or install that version "
+            "in its own environment, and use --fileperf-against=python:INTERPRETER"
         )
 
 
@@ -160,8 +160,8 @@ class BaseFailedError(LoadError):
         self.work = work
         self.said = said
         super().__init__(
-            f"{side} fails every request of {work}, on two start-ups: {said}\nRepair it there, or exclude this "
-            'test from comparisons with gate="none"' + log_block(log)
+            f"{side} fails every request of {work}, on two start-ups: {said}\nRepair the endpoint in that version, "
+            'or exclude this test from comparisons with gate="none"' + log_block(log)
         )
 
 
@@ -221,7 +221,7 @@ def log_block(lines: Sequence[str]) -> str:
     """Returns log lines as a block to end a message; empty without lines. Begins with a hint if a disk was full."""
     if not lines:
         return ""
-    full = "\nIts log says that a disk is full. Free some space there" * any(map(_FULL.search, lines))
+    full = "\nIts log says that a disk is full. Free some space on that disk" * any(map(_FULL.search, lines))
     return f"{full}\nLast lines of its log:\n" + "\n".join(f"  | {log_line(line)}" for line in lines)
 
 

@@ -90,7 +90,7 @@ EXCEPTIONS = {
     "import importlib.util, sys": "a program",
     'env={"PORT": "X"}': "code",
     "{'login': {'max_p99': '50ms'}": "code",
-    "X: X: X: known only for the whole load": "a place, a key and a metric",
+    "X: X: X can be known only for the whole load": "a place, a key and a metric",
 }
 """Parts of messages that break a rule, with the reason."""
 CEILINGS = Path(__file__).with_suffix(".json")

@@ -184,8 +184,8 @@ def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:
         (("--fail-over=3", "--since=v1"), 2, "would be 300%. Write a percentage, as in 3%"),
         (("--fail-over=much", "--since=v1"), 2, "--fail-over: 'much' isn't a share"),
         (("--since=v9",), 1, "--since=v9 is neither a commit nor a day such as 2026-11-20"),
-        (("-k", "other"), 1, "no test and metric of this history matches. Its tests are test_api.py::test_a, "),
-        ((str(tmp_path / "none"),), 1, "Runs with --fileperf-history write it"),
+        (("-k", "other"), 1, "no result in this history has this test and metric. Its tests are test_api.py::test_a, "),
+        ((str(tmp_path / "none"),), 1, "Run pytest with --fileperf-history to write it"),
     ):
         found = trend(project, *words)
         assert (found[0], complaint in found[2]) == (status, True), found

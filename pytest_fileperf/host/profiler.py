@@ -150,9 +150,9 @@ class Profiler:
         if program is None:
             raise ProfilerUnavailableError('py-spy is not installed: pip install "pytest-fileperf[profile]"')
         if not self._pids:
-            raise ProfilerUnavailableError("the server has no process to profile")
+            raise ProfilerUnavailableError("the server's process isn't known")
         if os.getpid() in self._pids:
-            raise ProfilerUnavailableError("the app runs in the test process, together with the load")
+            raise ProfilerUnavailableError("the app runs in the test process, where samples include the load generator")
         # `all_time` shows what event loops wait for: a resting child isn't part of that.
         children = () if self._all_time else self._working_children()
         for pid in (*self._pids, *children):
@@ -280,10 +280,10 @@ def _reason(pid: int, said: str) -> str:
         is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         return f"this system does not let py-spy look into process {pid}{permission_needed(scope, is_root=is_root)}"
     if "failed to find python version" in words:
-        return f"py-spy knows no such Python program as process {pid}"
+        return f"py-spy finds no Python that it knows in process {pid}. A newer py-spy may know it"
     if "check that the process is running" in words or "no such process" in words:
         return f"process {pid} has ended"
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it gave no reason"]
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["py-spy gave no reason"]
     told = next((line for line in lines if line.startswith(_ERROR)), lines[-1])
     return f"py-spy cannot look into process {pid}: {told.removeprefix(_ERROR)}"
 
@@ -293,9 +293,9 @@ def permission_needed(scope: str, *, is_root: bool) -> str:
     if sys.platform == "darwin":
         return ": macOS allows it only to root (sudo)"
     if scope == "3":
-        return " (ptrace_scope=3). Restart the machine to change that"
+        return " (kernel.yama.ptrace_scope=3). Set it to 0 in the machine's configuration, and restart the machine"
     if is_root:
         return ": give the container the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)"
     if scope in ("1", "2"):
-        return f" (ptrace_scope={scope}): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"
+        return f" (ptrace_scope={scope}). Run pytest as root, or run `sudo sysctl kernel.yama.ptrace_scope=0`"
     return ". It may run as another user. Run pytest as that user, or as root"

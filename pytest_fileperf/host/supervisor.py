@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
             try:
                 os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
             except OSError as error:
-                sys.stderr.write(f"cannot pin to cores {cores}: {error}\n")
+                sys.stderr.write(f"fileperf cannot restrict this process to the cores {cores}: {error}\n")
         if addresses == "FIX":
             _fix_addresses()
         allow_profilers()

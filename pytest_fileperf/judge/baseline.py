@@ -346,7 +346,7 @@ def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
         try:
             found["work"] = _work(work)
         except (AttributeError, TypeError, ValueError) as error:  # a value of another form leads to these
-            raise ValueError(f"identity.work has another form than earlier versions stored: {error}") from error
+            raise ValueError(f"identity.work has a form that no version of pytest-fileperf stored: {error}") from error
     if isinstance(server := found.get("server"), dict) and isinstance(command := server.get("command"), str):
         found["server"] = {**server, "command": digest(command)}
     return found
@@ -567,7 +567,8 @@ def _read(path: Path) -> _Stored | None:
         schema = held["schema"].whole()
         if schema > SCHEMA:
             raise BaselineError(
-                f"baseline {path} has schema {schema}, but this version reads up to {SCHEMA}. Upgrade pytest-fileperf"
+                f"baseline {path} was stored by a newer pytest-fileperf (its schema is {schema}, and this version "
+                f"reads up to {SCHEMA}). Upgrade pytest-fileperf"
             )
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
@@ -597,9 +598,9 @@ def _whole(path: Path, data: bytes) -> object:
         if conflict := _CONFLICT.search(text):
             line = text.count("\n", 0, conflict.start()) + 1
             raise BaselineError(
-                f"a baseline has conflict markers of a merge, from line {line} on ({path})\nTake one version "
-                "whole with `git checkout --ours` or `--theirs` and the path. Then store the other one's "
-                "baselines again with --fileperf-update=all"
+                f"a baseline has conflict markers of a merge, from line {line} on ({path})\nKeep one version of "
+                "the whole file, with `git checkout --ours` or `--theirs` and the path. Then run with "
+                "--fileperf-update=all, to store the baselines that only the other version has"
             ) from error
         raise _damaged(path, f"not JSON: {error}") from error
 
@@ -626,7 +627,7 @@ def _not_written(path: Path, error: OSError) -> BaselineError:
 
 def _twice(path: Path, key: str) -> BaselineError:
     return BaselineError(
-        f"a baseline has {key!r} twice, maybe after a merge ({path})\nKeep one of the two, or restore the file "
+        f"a baseline has the key {key!r} twice, maybe after a merge ({path})\nKeep one of the two, or restore the file "
         "from version control"
     )
 

@@ -235,7 +235,7 @@ class Evidence:
         """Raises ValueError that names the first wrong place."""
         statuses = stored.given("statuses", {})
         if not all(status.isdecimal() for status in statuses.mapping()):
-            raise ValueError(f"{statuses.where} has a name that isn't a status")
+            raise ValueError(f"{statuses.where} has a key that isn't an HTTP status")
         return cls(
             boots=tuple(map(BootEvidence.from_json, stored["boots"].items())),
             stabilised=stored["stabilised"].list_of_texts(),
@@ -309,7 +309,7 @@ def _course_from(stored: Placed) -> Course:
             raise ValueError(f"{item.where} isn't a pair of whole numbers")
         found.append((point[0], point[1]))
     if found != sorted(found) or any(value < 0 for point in found for value in point):
-        raise ValueError(f"{stored.where} doesn't ascend from 0")
+        raise ValueError(f"{stored.where} has numbers below 0, or in the wrong order")
     return tuple(found)
 
 

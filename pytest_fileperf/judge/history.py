@@ -112,7 +112,7 @@ def append(path: Path, run: Run) -> None:
         with locked(path, within_s=30.0), path.open("r+b", buffering=0) as file:
             there = file.read()
             if there.strip() and all(_run_of(own) is None for own in there.decode("utf-8", "replace").splitlines()):
-                raise RecordError(f"{path} isn't a history. Name another file with --fileperf-history=PATH")
+                raise RecordError(f"{path} exists, but isn't a history. Name another file with --fileperf-history=PATH")
             left = (line_of(run) if not there or there.endswith(b"\n") else f"\n{line_of(run)}").encode()
             try:
                 while left:
@@ -121,7 +121,7 @@ def append(path: Path, run: Run) -> None:
                 file.truncate(len(there))
                 raise
     except OSError as error:
-        raise RecordError(f"the history {path} cannot be written: {error.strerror or error}. Name another") from error
+        raise RecordError(f"history {path} cannot be written: {error.strerror or error}. Name another file") from error
 
 
 def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
@@ -135,17 +135,17 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         try:
             lines = path.read_bytes().decode("utf-8", "replace").splitlines()
         except FileNotFoundError:
-            why = "does not exist. Runs with --fileperf-history write it. Or name another file"
-            raise RecordError(f"the history {path} {why}") from None
+            why = "does not exist. Run pytest with --fileperf-history to write it, or name another file"
+            raise RecordError(f"history {path} {why}") from None
         except OSError as error:
-            raise RecordError(f"the history {path} cannot be read: {error.strerror or error}. Name another") from error
+            raise RecordError(f"history {path} cannot be read: {error.strerror or error}. Name another file") from error
         runs = {number: _run_of(line) for number, line in enumerate(lines, 1) if line.strip() and line not in found}
         found |= {lines[number - 1]: run for number, run in runs.items() if isinstance(run, Run)}
         if bad := [number for number, run in runs.items() if run is None]:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
-            said.append(f"{path}: line {bad[0]}{more} left out, because it isn't a run. Maybe a merge left it")
+            said.append(f"{path}: line {bad[0]}{more} left out, because it contains no run. Maybe a merge left it")
         if newer := sum(isinstance(run, int) for run in runs.values()):
-            said.append(f"{path}: {format_count(newer, 'run')} left out. Upgrade pytest-fileperf to read them")
+            said.append(f"{path}: {format_count(newer, 'run')} of a newer version left out. Upgrade pytest-fileperf")
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
 
 
@@ -392,7 +392,7 @@ def trends_of(
     ]
     if (name or metric) and runs and not found:
         known = sorted({test for run in runs for test in run.tests})
-        raise PlanError(f"no test and metric of this history matches. Its tests are {format_names(known)}")
+        raise PlanError(f"no result in this history has this test and metric. Its tests are {format_names(known)}")
     trees, is_later = None, None
     if since is not None:
         trees, is_later = _since(since, repository, places, source, paths[0].parent)
@@ -403,14 +403,14 @@ def trends_of(
         is_since_old = trees is None or series.old in trees
         total = series.change_since(begun, course, is_since_old=is_since_old, is_last_alone=series.runs[-1] is now)
         if total is None:
-            said.append(f"{series.nodeid}: {series.metric} has no runs both before and after {since}")
+            said.append(f"{series.nodeid}: {series.metric} has no run before {since}, or none after it")
         else:
             trends.append(Trend(series=series, course=course, total=total, begun=begun))
             if series.others:
                 others = format_count(series.others, "run")
-                said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
+                said.append(f"{series.nodeid}: {others} left out for {series.metric}: their load or request differs")
             if series.unlinked:
-                said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before; `--link` does")
+                said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before. Use `--link`")
         if total is None or not trends[-1].is_known:
             unknown[series.nodeid] = None
     return trends, list(dict.fromkeys(said)), list(unknown)

@@ -19,7 +19,7 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.request import SubjectName
 
 _BUSY_RUN = "a run on a busy machine"
-_LEFT_WORK = "a run with work left behind"
+_LEFT_WORK = "a run with unfinished work on the server"
 
 
 class Standing(StrEnum):
@@ -225,7 +225,7 @@ class Result:
         if self.verdict.broken:
             return "a run with broken limits"
         if self.lost:
-            return "a run with a missing part"
+            return "a run with a part of the load missing"
         if self.measurement.saturated:
             return "a run with a saturated load generator"
         if any(boot.left_share or boot.was_at_work for boot in self.recording.boots):

@@ -217,7 +217,7 @@ class Histogram:
             unpacking = zlib.decompressobj()
             content = unpacking.decompress(stored[_OUTER.size :], 10 * _COUNTS_SIZE)  # a count has at most 9 bytes
             if not unpacking.eof:  # a megabyte may unpack to a gigabyte
-                raise ValueError("it is cut, or has more counts than there can be")
+                raise ValueError("it is cut off, or has more counts than its range allows")
             cookie, length, _, digits, lowest, highest, _ = _HEAD.unpack_from(content)
         except (ValueError, struct.error, zlib.error) as error:
             raise ValueError(f"not an HdrHistogram V2 text: {error}") from error
@@ -225,11 +225,11 @@ class Histogram:
         if (outer_cookie & ~0xF0, cookie & ~0xF0) != (_OUTER_COOKIE & ~0xF0, _COOKIE & ~0xF0):
             raise ValueError("not an HdrHistogram V2 text: it is marked as another format")
         if (size, length) != (len(stored) - _OUTER.size, len(content) - _HEAD.size):
-            raise ValueError("not an HdrHistogram V2 text: its length is not the one in its head")
+            raise ValueError("not an HdrHistogram V2 text: its length differs from the one in its header")
         if (lowest, highest, digits) != (_LOWEST_NS, HIGHEST_NS, _DIGITS):
             raise ValueError(
-                f"a histogram from {lowest} to {highest} with {digits} digits,"
-                f" not from {_LOWEST_NS} to {HIGHEST_NS} with {_DIGITS}"
+                f"its range is {lowest} to {highest} with {digits} digits,"
+                f" not {_LOWEST_NS} to {HIGHEST_NS} with {_DIGITS}"
             )
         words = _numbers_in(content[_HEAD.size :])
         # A damaged number may be huge: adding it up must not overflow.

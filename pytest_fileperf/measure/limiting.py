@@ -139,10 +139,10 @@ def _busy_children(usage: Usage) -> str:
         return ""
     if usage.cores_used >= BUSY_CORE:
         ran = f"{usage.server_ran or 0.0:.1f} of {_count(usage.cores, 'core')}"
-        return f"at {ran}, its child processes use {usage.children_ran:.1f}"
+        return f"at {ran}, of which its child processes use {usage.children_ran:.1f}"
     children = usage.busiest_children
     if children and fmean(children) >= BUSY_CORE:
-        return f"at {_percent(fmean(children))} of a core in {_count(len(children), 'child process')}"
+        return f"at {_percent(fmean(children))} of a core on average in {_count(len(children), 'child process')}"
     return ""
 
 
@@ -150,7 +150,7 @@ def _journey(usage: Usage) -> Limit | None:
     if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
-    return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}. Await such calls, or run them in a thread")
+    return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}. Await the calls that block it, or run them in a thread")
 
 
 def _too_few_cores(usage: Usage) -> Limit | None:
@@ -192,11 +192,12 @@ def _event_loop(usage: Usage) -> Limit | None:
     stuck = threads.blocked + threads.storage
     of_machine = usage.storage_stalled / waits
     if usage.storage_used and threads.storage > 0 and max(threads.storage / stuck, of_machine) >= MOST:
-        evidence = f"the event loop waits for it, blocked {_percent(waits)} of the time, {_server_cpu(usage)}"
+        evidence = f"the event loop waits for it {_percent(waits)} of the time, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.DISK, evidence=evidence)
     if stuck >= waits * MOST and threads.storage <= stuck * FEW and not (usage.storage_used and of_machine > FEW):
         each = format_duration(waits * len(usage.workers) / usage.rps * 1e9)
-        evidence = f"blocked {_percent(waits)} of the time, {each} per request, {_server_cpu(usage)}"
+        by = f"blocked {_percent(waits)} of the time by calls that are not awaited"
+        evidence = f"{by}, {each} per request, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.EVENT_LOOP, evidence=evidence)
     return _unclear(usage, "the event loop is never idle")
 

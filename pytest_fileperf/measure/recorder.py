@@ -101,7 +101,7 @@ class Recorder:
             self.last_due_ns = due_ns
         if now_ns - due_ns <= patience_ns:
             return True
-        example = f"no connection was free within {format_duration(patience_ns)} after its start time"
+        example = f"no connection was free within {format_duration(patience_ns)} after the request was due"
         self.next_tally().failure("dropped", example, now_ns, due_ns=due_ns)
         return False
 
@@ -157,8 +157,8 @@ class Recorder:
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
                 raise ValueError(
-                    f"a journey has at most {MOST_STEPS} steps. Name each step by its action, without data as "
-                    f"in {name!r}"
+                    f"a journey has at most {MOST_STEPS} steps, and {name!r} would be one more. Name each step by its "
+                    "action, without data such as ids"
                 )
             found = self._steps[part, name] = Tally(self, name)
             found.rounds += map(without_samples, self._done)

@@ -31,13 +31,13 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
         feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
         raise PlanError(
-            "feed: its function is async, but rows are drawn before the load without an event loop. Write a "
-            "plain function. Or get the rows in an async setup=… and pass them on with feed=lambda rows: rows"
+            "feed: its function is async, but fileperf calls it before the load, without an event loop. Write "
+            "a plain function. Or get the rows in an async setup=… and pass them on with feed=lambda rows: rows"
         )
     if isinstance(feed, str | bytes | Mapping) or not isinstance(feed, Iterable):
         raise PlanError(
-            f"feed: {type(feed).__name__} isn't a list of rows. Give values, as in ['a', 'b'], or mappings by "
-            "field, as in [{'id': 'a'}]"
+            f"feed: {type(feed).__name__} isn't a list of rows. Give values, as in ['a', 'b'], or mappings "
+            "from fields to values, as in [{'id': 'a'}]"
         )
     rows: Sequence[object] = list(islice(feed, MOST_DRAWN if isinstance(feed, Iterator) else MOST_ROWS + 1))
     if len(rows) > MOST_ROWS:
@@ -52,7 +52,7 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
         columns = {name: tuple(rows) for name in fields}
     else:
         names = ", ".join(sorted(fields))
-        raise PlanError(f"feed: {len(fields)} fields ({names}) need rows that are mappings, as in {{'id': 'a'}}")
+        raise PlanError(f"feed: there are {len(fields)} fields ({names}). Make each row a mapping, as in {{'id': 'a'}}")
     for name, column in columns.items():
         _require_texts(name, column)
     return columns
@@ -69,20 +69,20 @@ def _require_texts(name: str, column: Sequence[object]) -> None:
     for place, value in enumerate(column if wrong else ()):
         if type(value) in wrong:
             raise PlanError(
-                f"feed: {name!r} of row {place} is {type(value).__name__}, which cannot be written in a "
-                "request. Give a text or a number. For different content of one size, use content=payload(…, "
+                f"feed: {name!r} of row {place} has the type {type(value).__name__}, which cannot be written in "
+                "a request. Give a text or a number. For different content of one size, use content=payload(…, "
                 "unique=True)"
             )
 
 
 def _value(row: object, name: str, place: int) -> object:
     if not isinstance(row, Mapping):
-        raise PlanError(f"feed: row {place} is {type(row).__name__}, but other rows are mappings. Make it a mapping")
+        raise PlanError(f"feed: row {place} has the type {type(row).__name__}, but others are mappings. Make it one")
     if name not in row:
         known = ", ".join(map(str, row)) or "nothing"
         raise PlanError(
-            f"feed: row {place} has no {name!r}, which the request needs. It has {known}. To send braces "
-            "unchanged, give the body as bytes: content=b'…'"
+            f"feed: row {place} has no {name!r}, which the request needs. The row has {known}. To send "
+            "braces unchanged, give the body as bytes: content=b'…'"
         )
     return row[name]
 

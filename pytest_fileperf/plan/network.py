@@ -65,7 +65,7 @@ def _number(host: str) -> str | None:
 def refusal(host: str) -> str:
     return (
         "load goes only to this machine (127.0.0.0/8, ::1 or localhost) and to allowed addresses. To allow "
-        f"one, add --fileperf-allow-host={host or 'ADDRESS'}"
+        f"this one, add --fileperf-allow-host={host or 'ADDRESS'}"
     )
 
 

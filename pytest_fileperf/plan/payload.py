@@ -187,8 +187,8 @@ def _file_problems(path: Path) -> list[str]:
         is_there = False
     if not is_there:
         return [
-            f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor an existing file, seen from '
-            f"{Path.cwd()}"
+            f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor an existing file (the working '
+            f"directory is {Path.cwd()})"
         ]
     if not os.access(path, os.R_OK):
         return [f"payload file {os.fspath(path)!r} cannot be read: permission denied"]

@@ -294,7 +294,7 @@ def family_asked_by(function: Callable[..., object]) -> str:
 UNIQUE = "unique"
 """The field that is different in every request."""
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-NAME_RULE = "a name has letters from a to z, digits and _, and does not begin with a digit"
+NAME_RULE = "a field's name has letters from a to z, digits and _, and does not begin with a digit"
 _DOTS = re.compile(r"(?<![^/])\.{1,2}(?![^/])")
 """A part of a path (`.` or `..`) that would lead to another path."""
 _IN_PATH = "/:@!$&'()*+,;=~"
@@ -336,7 +336,7 @@ def url_text(place: Place, value: object) -> str:
     if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
         text = str(value) if place is Place.PATH else str(value).lstrip("/")
         if not text and place is Place.PATH_FIRST:
-            raise ValueError(f"{value!r} would make the path begin with two slashes. Leave this row out, or name it")
+            raise ValueError(f"{value!r} would make the path begin with two slashes. Leave this row out, or change it")
         return _DOTS.sub(lambda found: "%2E" * len(found[0]), quote(text, safe=_IN_PATH))
     return quote(str(value), safe=_IN_QUERY if place is Place.QUERY else "")
 

@@ -160,7 +160,7 @@ def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
         return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
     if stream.lasts_ns is not None:
         lasted, lasts = format_duration(lasted_ns), format_duration(stream.lasts_ns)
-        return f"the answer ended after {lasted}, before the {lasts} of listen_for. Leave listen_for out"
+        return f"the answer ended after {lasted}, before the {lasts} of listen_for. If it should end, omit listen_for"
     return None if count else f"the answer ended without any {plural(stream.each)}"
 
 
@@ -282,7 +282,7 @@ def uniform(low: float | str, high: float | str, *, seed: int = 0) -> Pause:
     """Returns random pauses that are evenly spread between two times: `uniform("0.5s", "2s")`."""
     low_ns, high_ns = parse_duration_ns(low), parse_duration_ns(high)
     if low_ns > high_ns:
-        raise ValueError(f"a pause from {low} to {high} ends before it begins")
+        raise ValueError(f"the shortest pause, {low}, is longer than the longest, {high}")
     return Pause(low_ns=low_ns, high_ns=high_ns, seed=seed)
 
 

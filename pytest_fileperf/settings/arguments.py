@@ -44,7 +44,7 @@ FEEDING = ("feed", "order", "seed", "per_connection")
 """The keywords for many requests with different values."""
 NO_SETUP_FOR_FEED = (
     "the feed's function needs a setup's value, but there is no setup. Give one (setup=… or the fixture "
-    "fileperf_setup), or give the rows"
+    "fileperf_setup), or give feed a list of rows"
 )
 
 
@@ -55,10 +55,10 @@ def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | R
         if named := sorted(fields_in_url(operation) - {UNIQUE}):
             raise PlanError(
                 f"{shown_url(operation.url)!r} has a field, {{{named[0]}}}, but there is no feed. Give its "
-                f"values, feed=['a', 'b'], or write %7B{named[0]}%7D for the text itself"
+                f"values, feed=['a', 'b'], or write %7B{named[0]}%7D to send the braces"
             )
         if given := [name for name in FEEDING[1:] if arguments.get(name) is not None]:
-            raise PlanError(f"{given[0]} needs the rows of a feed, but there is no feed")
+            raise PlanError(f"{given[0]} needs the rows of a feed, but there is no feed. Give feed=…")
         return Requests(recipes=(operation,)) if UNIQUE in used else operation
     if not needed:
         like = re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", operation.url, re.IGNORECASE)
@@ -127,7 +127,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
                 steps.append(step)
                 if others := [metric for metric in step.compared if metric in _NOT_OF_STEPS]:
                     key = "gate" if others[0] in step.gate else "watch"
-                    found.append(f"{key}: {', '.join(others)}: known only for the whole load, not for a step")
+                    found.append(f"{key}: {', '.join(others)} can be known only for the whole load, not for a step")
             except PlanError as error:
                 found += error.problems
         problems += (f"steps: {name}: {problem}" for problem in found)
@@ -254,13 +254,13 @@ def _expectation(arguments: Mapping[str, object], problems: list[str]) -> Expect
         return Expectation(statuses=statuses, size_bytes=size_bytes)
     body_bytes, digest = body
     if size_bytes not in (None, body_bytes):
-        problems.append(f"expect_bytes is {size_bytes} bytes, but expect_body has {body_bytes}")
+        problems.append(f"expect_bytes is {size_bytes} bytes, but expect_body has {body_bytes}. Give only one of them")
     return Expectation(statuses=statuses, size_bytes=body_bytes, sha256=digest)
 
 
 def _size_bytes(size: object) -> int:
     if not isinstance(size, str | int):
-        raise ValueError(f'{size!r} isn\'t a size. Write bytes, or a text as in "256KiB"')
+        raise ValueError(f'{size!r} isn\'t a size. Write a number of bytes, or a text as in "256KiB"')
     return parse_size_bytes(size)
 
 
@@ -356,7 +356,7 @@ def _read(name: str, source: object) -> Payload | bytes:
         wanted = "a file. Use bytes" if from_start else "a body. Use bytes, a text"
         raise PlanError(f"{name}: {kind} isn't {wanted}, payload(…) or an open file")
     if getattr(source, "closed", False):
-        raise PlanError(f"{name}: the file is closed")
+        raise PlanError(f"{name}: the file is closed. Give an open one, or payload(path)")
     if isinstance(source, io.TextIOBase):
         raise PlanError(f'{name}: the file is open as text. Open it in binary mode, "rb"')
     path = _path_of(source)
@@ -417,14 +417,14 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
         if stream.ends_early and expect.size_bytes is not None:
             end = "events" if events is not None else "listen_for"
             name = "expect_bytes" if expect.sha256 is None else "expect_body"
-            problems.append(f"{name} needs the whole answer, but {end} ends the stream earlier. Give one of them")
+            problems.append(f"{name} needs the whole answer, but {end} ends the stream earlier. Give only one of them")
         elif call.work.method == "HEAD":
             problems.append("the answer to a HEAD request has no body to stream")
     elif call.work is not None and arguments.get("feed") is not None:
-        problems.append("a stream has one request, but a feed makes many. Read the streams of a feed in a journey")
+        problems.append("stream repeats one request, but a feed makes many. Read the streams of a feed in a journey")
     elif call.work is not None:
         problems.append(
-            "a stream sends one request again and again, but a unique payload changes it each time. Leave that out, "
+            "stream repeats one request, but a unique payload changes it each time. Leave unique=True out, "
             "or read the stream in a journey"
         )
     return VerbCall.of(stream, arguments, problems, f"stream {call.where}")

@@ -74,7 +74,7 @@ def _generators(value: object) -> int | str:
     except ValueError as error:
         raise ValueError(f'{error}, or "{AUTO}"') from None
     if count > _MOST_GENERATORS:
-        raise ValueError(f"{value!r} is too many: at most {_MOST_GENERATORS}, and no more than free cores")
+        raise ValueError(f"{value!r} is too many: at most {_MOST_GENERATORS}, and at most one per free core")
     return count
 
 
@@ -95,7 +95,7 @@ def _rate(value: object) -> float:
 
 
 _ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
-_RAMP_FORM = 'Write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
+_RAMP_FORM = 'Write stages of a time and a target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
 
 
 def _ramp(value: object) -> Ramp:
@@ -161,7 +161,7 @@ def parse_seconds(value: object) -> float:
 
 def _size_bytes(value: object) -> float:
     if not isinstance(value, str | int):
-        raise ValueError(f'{value!r} isn\'t a size. Write bytes, or a text as in "256MiB"')
+        raise ValueError(f'{value!r} isn\'t a size. Write a number of bytes, or a text as in "256MiB"')
     return float(parse_size_bytes(value))
 
 
@@ -220,7 +220,7 @@ def _with_floor(share: float, floor: str) -> Tolerance:
         with suppress(ValueError):
             return Tolerance(share, floor=float(parse(number)), unit=unit)
     forms = ", ".join(f'"15% and {form}"' for form in FLOORS.values())
-    raise ValueError(f"{floor!r} isn't a floor with a metric's unit. Write it as in {forms}")
+    raise ValueError(f"{floor!r} after \"and\" isn't a number with a metric's unit. Write it as in {forms}")
 
 
 def _tolerance(value: object) -> float | dict[str, float]:
@@ -270,7 +270,7 @@ def _server(value: object) -> ServerSpec:
     if isinstance(value, ServerSpec):
         return value
     if isinstance(value, type) and issubclass(value, ServerSpec):
-        raise ValueError(f"{value!r} is a class. Give an instance of it")
+        raise ValueError(f"{value!r} is a class. Give an instance of it, as in {value.__name__}()")
     raise ValueError(
         f"{value!r} isn't a server. Use Uvicorn(), Gunicorn(), Granian(), InProcess(), Command([…]), "
         'Url("http://…") or their names as text'
@@ -295,7 +295,7 @@ def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
         raise ValueError(f"{value!r} isn't a function. {form}")
     name = getattr(value, "__qualname__", None) or repr(value)
     if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
-        raise ValueError(f"{name} yields. {form}, and put the rest into a teardown")
+        raise ValueError(f"{name} contains yield. {form}, and put the code after yield into a teardown")
     if all(takes(value, count) is False for count in counts):
         raise ValueError(f"{name} takes other arguments. {form}")
     return value

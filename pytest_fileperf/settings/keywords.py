@@ -317,7 +317,7 @@ def _checked(call: VerbCall, name: object) -> PartOfLoad:
         problems.append(f"name: {problem}")
         name = None
     if others := [key for key in call.keys if key not in PART_KEYS]:
-        problems.append(f"{', '.join(others)}: only for the whole load. A part takes {', '.join(PART_KEYS)}")
+        problems.append(f"{', '.join(others)}: keys for the whole load only. A part takes {', '.join(PART_KEYS)}")
     name = None if name is None else str(name)
     return PartOfLoad(work=call.work, keys=call.keys, problems=tuple(problems), where=call.where, name=name)
 
@@ -351,7 +351,7 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
                 continue
             for metric in (name for name in asked.compared if name in ("startup", "queries")):
                 key = "gate" if metric in asked.gate else "watch"
-                problems.append(f"{where}: {key}: {metric}: known only for the whole load, not for a part")
+                problems.append(f"{where}: {key}: {metric} can be known only for the whole load, not for a part")
             own_fields = {name: getattr(asked, name) for name in ("name", "gate", "watch", "tolerances", "limits")}
             parts.append(MixPart(work=own.work, weight=float(weight), **own_fields))
     names = [one.name for one in parts]

@@ -217,7 +217,7 @@ def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
     if isinstance(server, AsgiSpec):
         values["server"] = replace(server, workers=workers)
     elif isinstance(server, Command):
-        yield f"workers={workers} does not reach {server.name}. Configure the program, and write Command(…, workers=)"
+        yield f"workers={workers} cannot configure {server.name}. Do that yourself, and write Command(…, workers={workers})"
     else:
         yield f"workers={workers} only goes with uvicorn, gunicorn and granian, not with {server!r}"
 
@@ -234,10 +234,10 @@ def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterat
         if key not in closest:
             del values[key]
     if len(closest) > 1:
-        yield f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load. Give one of them"
+        yield f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load. Give only one of them"
     shape = next((key for key in ("rate", "burst", "ramp") if key in values), "")
     if "pause" in values and shape and not isinstance(values.get("ramp"), ConnectionRamp):
-        yield f"pause delays users who wait for answers, but {shape} sends without waiting. Give one of them"
+        yield f"pause delays users who wait for answers, but {shape} sends without waiting. Give only one of them"
 
 
 def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
@@ -286,10 +286,10 @@ def for_capacity(settings: Settings) -> Settings:
         if getattr(settings, shape) is not None
     ]
     if settings.pause is not None:
-        problems.append("pause delays users who wait for answers, but here requests come by chance. Leave it out")
+        problems.append("pause delays users who wait for answers, but a search sends at random times. Leave it out")
     if not any(searches_by(name) for name in settings.limits if name != "max_error_rate"):
         problems.append(
-            'a capacity needs a latency limit, but none is given. Write max_p99="100ms", or another '
+            'a capacity search needs a latency limit, but none is given. Write max_p99="100ms", or another '
             "percentile from max_p50 to max_p999"
         )
     if settings.limits.get("max_error_rate", 0.0) >= 1:
@@ -307,7 +307,7 @@ def for_one_load(settings: Settings) -> Settings:
     """Returns the same settings. Raises PlanError that lists every key that needs a search for the capacity."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
     asked += ["min_capacity"] if "min_capacity" in settings.limits else []
-    problems = [f'{name} works only with a search. Write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
+    problems = [f'{name} needs a capacity search. Write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
     if problems := [*problems, *_unfit_floors(settings.tolerances, settings.gate)]:
         raise PlanError(*problems)
     return settings
@@ -319,4 +319,4 @@ def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Ite
         tolerance = tolerances.get(name)
         if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):
             example = f'{{"{name}": "{tolerance * 100:g}% and {FLOORS[unit]}"}}'
-            yield f"tolerance: its floor does not fit {name}. Give it by metric, as in {example}"
+            yield f'tolerance: its part after "and" isn\'t in the unit of {name}. Give it by metric, as in {example}'

@@ -95,7 +95,7 @@ def _ones(given: object) -> Iterator[_One]:
 
 def _one(item: object, where: str) -> _One:
     if isinstance(item, PartOfLoad):
-        only = "only one plain request, without feed, gate and limits, can be in a list"
+        only = "it is more than a plain request. In a list, leave out feed, gate, limits and other settings"
         return _plain_request(item, item.name or "", where, only)
     if isinstance(item, tuple) and len(item) in (2, 3) and isinstance(item[-1], str | Mapping):
         method, url, *rest = item
@@ -120,7 +120,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
         return _plain(method), _path(url, where), name
     call = request_from(method, _path(url, where) if isinstance(url, str) else url, given)
-    return _plain_request(call, name, where, "put keys of a load into requests(…), and a feed into the call")
+    return _plain_request(call, name, where, "leave out feed, and give load settings to requests(…) itself")
 
 
 def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
@@ -179,9 +179,9 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
         try:
             item = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise PlanError(f"{where}: no JSON: {error}") from error
+            raise PlanError(f"{where}: this isn't JSON: {error}") from error
         if not isinstance(item, dict):
-            raise PlanError(f"{where}: not an object with method and url")
+            raise PlanError(f"{where}: this isn't a JSON object with method and url")
         if "header" in item:  # vegeta's name; it has a list of values for each
             given = item.pop("header")
             if not isinstance(given, dict) or not all(isinstance(values, list) for values in given.values()):
@@ -193,7 +193,7 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
             try:
                 item["content"] = base64.b64decode(item.pop("body"), validate=True)
             except (TypeError, ValueError) as error:
-                raise PlanError(f"{where}: body isn't Base64, as vegeta writes it. Write a text as content") from error
+                raise PlanError(f"{where}: body isn't Base64, as vegeta writes it. Give text as content") from error
         yield _one(item, where)
 
 
@@ -216,4 +216,4 @@ def _of_text(text: str, path: Path) -> Iterator[_One]:
             assert isinstance(headers, list)
             headers.append((header[1], header[2]))
         else:
-            raise PlanError(f"{where}: not a method with a URL, a header or @FILE")
+            raise PlanError(f"{where}: this is neither a method with a URL, nor a header, nor @FILE")

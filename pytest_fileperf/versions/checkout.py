@@ -79,7 +79,7 @@ class Checkout:
         except BaseException:
             self.__exit__()
             raise
-        notes = (f"the submodule {path} is empty for {title}" for path in empty)
+        notes = (f"the submodule {path} is empty in {title}, because Git lacks its files" for path in empty)
         return CodeTree(title=title, here=here, there=tree, notes=(*self._code_tree.notes, *notes))
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +105,7 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> CodeTree:
         return _directory(text, directory, rootdir)
     if repository is None:
         why = f"{rootdir} isn't in a Git repository" if is_git_installed() else NO_GIT
-        raise PlanError(f"{_no_directory(directory)}, and it isn't a ref: {why}")
+        raise PlanError(f"{_no_directory(directory)}, and {text!r} isn't a Git ref: {why}")
     raise PlanError(_why_no_commit(repository, text))
 
 
@@ -123,8 +123,8 @@ def _directory(text: str, directory: Path, rootdir: Path) -> CodeTree:
     top = here.top if is_whole and here is not None else rootdir
     if top.samefile(directory):
         raise PlanError(
-            f"{directory} is the tested tree, so both versions would be the same (--fileperf-aa compares it "
-            "with itself)"
+            f"{directory} contains the code under test, so both versions would be the same (--fileperf-aa compares "
+            "it with itself)"
         )
     return CodeTree(title=text, here=top, there=directory)
 
@@ -158,12 +158,12 @@ def _why_no_commit(repository: Repository, text: str) -> str:
         return f"{problem}. Did you mean {' or '.join(near)}?"
     fetch = _fetch(repository, text)
     return (
-        f"{problem}. {fetch}or is it misspelt?" if fetch else f"{problem}. Is it misspelt, or older than the history?"
+        f"{problem}. Run {fetch}is it misspelt?" if fetch else f"{problem}. Is it misspelt, or older than the history?"
     )
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches the ref `text`, followed by a comma. Empty if no command can fetch this ref."""
+    """Returns the command that fetches the ref `text`, and `, or `. Empty if no command can fetch this ref."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -174,7 +174,7 @@ def _fetch(repository: Repository, text: str, *options: str) -> str:
         source = f"{remote} {branch}:refs/remotes/{text}"
     else:
         source = f"{'origin' if 'origin' in remotes else remotes[0]} {text}"
-    return f"`{' '.join(('git fetch', *options, source))}`, "
+    return f"`{' '.join(('git fetch', *options, source))}`, or "
 
 
 def _interpreter(name: str, cwd: Path) -> CodeTree:
@@ -196,7 +196,7 @@ def _interpreter(name: str, cwd: Path) -> CodeTree:
         raise PlanError(f"{python} is Python {major}.{minor}, but at least {'.'.join(map(str, _OLDEST))} is needed")
     if Path(prefix) == Path(sys.prefix):
         raise PlanError(
-            f"{python} has the test run's environment, {prefix}, so both versions would be the same "
+            f"{python} belongs to pytest's own environment, {prefix}, so both versions would be the same "
             "(--fileperf-aa compares code with itself)"
         )
     return code_tree

@@ -87,7 +87,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
     sentence.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
-    problem = PlanError("an environment needs uv or pip. Install one of them")
+    problem = PlanError("the baseline's packages can be installed only by uv or pip. Install one of these tools")
     listed = environment.parent / "packages.txt"
     listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
     for commands_of in TOOLS.values():
@@ -208,7 +208,7 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
         raise PlanError(f"{command[0]} cannot be started ({error.strerror or error})") from error
     except subprocess.TimeoutExpired:
         raise PlanError(
-            f"an environment with the packages ({len(packages)}) could not be made within {_TIMEOUT_S:g} s"
+            f"the baseline's packages ({len(packages)}) could not be installed within {_TIMEOUT_S:g} s"
         ) from None
     if done.returncode != 0:
         raise PlanError(why_not_installed(re.sub(r"\x1b\[[0-9;]*m", "", output), packages))
@@ -248,7 +248,7 @@ def python_with(packages: Mapping[str, str]) -> Path:
     try:
         cache = cache_directory()
     except RuntimeError as error:
-        raise PlanError(f"there is no directory for environments ({error}). Set XDG_CACHE_HOME") from error
+        raise PlanError(f"there is no cache directory for packages ({error}). Set XDG_CACHE_HOME") from error
     environment = cache / environment_name(wanted | copied)
     try:
         if not python_of(environment).exists():
@@ -256,7 +256,7 @@ def python_with(packages: Mapping[str, str]) -> Path:
             cache.mkdir(parents=True, exist_ok=True)
             _build(environment, wanted, sources)
     except OSError as error:
-        raise PlanError(f"no environment can be made in {cache} ({error.strerror or error})") from error
+        raise PlanError(f"the old packages cannot be installed in {cache} ({error.strerror or error})") from error
     with suppress(OSError):  # another user's environment cannot be touched
         os.utime(environment)
         _bound(cache)

@@ -87,16 +87,16 @@ class Repository:
     def how_to_get_history(self, fetch: str = "") -> str | None:
         """Returns advice on how to get a shallow clone's missing history. None if the history is complete.
 
-        `fetch` is another command that helps, followed by a comma.
+        `fetch` is another command that helps, followed by `, or `.
         """
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
         in_ci = ""
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            in_ci = ", or `fetch-depth: 0` for actions/checkout"
+            in_ci = ", or set `fetch-depth: 0` for actions/checkout"
         elif os.environ.get("GITLAB_CI") == "true":
-            in_ci = ", or `GIT_DEPTH: 0` among the job's variables"
-        return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
+            in_ci = ", or set `GIT_DEPTH: 0` among the job's variables"
+        return f"this clone's history is cut off (a shallow clone). Run {fetch}`git fetch --unshallow`{in_ci}"
 
     def clone(self, commit: str, place: Path) -> None:
         """Makes a repository at `place` that shares this one's objects. Checks `commit` out in it. Raises GitError."""

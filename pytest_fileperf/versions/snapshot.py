@@ -31,7 +31,7 @@ _SOURCES = frozenset((
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
 """Suffixes of untracked files that are code. Other files may be logs, data or secrets."""
-_ADVICE = "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`"
+_ADVICE = "List files that are not code in .gitignore, or compare only stored figures (`fileperf_confirm = never`)"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """Settings for objects that are thrown away soon. These settings also keep Git from warnings about line ends."""
 _PATIENCE_S = 30.0
@@ -122,7 +122,7 @@ class Snapshots:
         """Writes a tree from `of_files` into the user's repository. Raises GitError, PlanError for too many bytes."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
         if size_bytes > _MOST_BYTES:
-            raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
+            raise PlanError(f"{format_bytes(size_bytes)} of files are neither committed nor ignored")
         packs = self._directory / "packs"
         packs.mkdir(exist_ok=True)
         words = ("pack-objects", "--quiet", "--revs", "--local", "--missing=allow-any", str(packs / "kept"))
@@ -192,10 +192,10 @@ class Snapshots:
         path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
         if total > _MOST_BYTES:
             raise PlanError(
-                f"{format_bytes(total)} in {self.repository.top} are neither committed nor ignored, "
+                f"{format_bytes(total)} of files in {self.repository.top} are neither committed nor ignored, "
                 f"{format_bytes(sizes[path])} of them in {path}. {_ADVICE}"
             )
-        return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
+        return f" (the largest new file is {path}, {format_bytes(sizes[path])})"
 
     def _check_submodule(self, path: str) -> None:
         """Raises PlanError if a submodule has uncommitted changes: a tree records only the submodule's commit."""
@@ -244,7 +244,7 @@ class Snapshots:
 
         Returns sentences about files that could not be copied.
         """
-        missing = "files beside the new code are missing beside the old code"
+        missing = "the old code lacks untracked files of the new code"
         left_bytes = _MOST_BESIDE_BYTES
         large, failed = [], []
         try:

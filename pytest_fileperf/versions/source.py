@@ -266,7 +266,7 @@ class Source:
         repository = self._snapshots.repository
         begun = repository.answers("merge-base", commit, "HEAD")
         if begun is None:
-            why = repository.how_to_get_history() or "it has another history"
+            why = repository.how_to_get_history() or "their histories are separate"
             raise PlanError(f"{commit[:7]} and the new code have no known common commit: {why}")
         try:
             changed = self._snapshots.changed_between(self._snapshots.of_commit(begun), here.tree)
@@ -372,11 +372,11 @@ class Source:
     def _snapshots(self) -> Snapshots:
         """Raises PlanError, with the reason and advice, if no repository can name the code."""
         if not is_git_installed():
-            raise PlanError(f"{NO_GIT}, but Git finds a baseline's code. Install it")
+            raise PlanError(f"{NO_GIT}, but only Git can find a baseline's code. Install Git")
         repository = find_repository(self.rootdir)
         if repository is None:
             raise PlanError(
-                f"{self.rootdir} isn't in a Git repository, which would contain a baseline's code. Run `git init`"
+                f"{self.rootdir} isn't in a Git repository, so a baseline's code cannot be found again. Run `git init`"
             )
         top, rootdir = repository.top.resolve(), self.rootdir.resolve()
         if not top.samefile(rootdir) and repository.answers("check-ignore", "--quiet", "--", str(rootdir)) is not None:
@@ -413,9 +413,9 @@ class Source:
     def _found(self, tree: str | None, commit: str | None) -> CodeTree:
         snapshots = self._snapshots
         if tree is None:
-            raise PlanError(f"the baseline does not name its code. In a Git repository, {_STORE_AGAIN}")
+            raise PlanError(f"the baseline does not say which code it belongs to. In a Git repository, {_STORE_AGAIN}")
         if not _HASH.fullmatch(tree):
-            raise PlanError(f"{tree!r} isn't a name of code in Git. The baseline is damaged, {_STORE_AGAIN}")
+            raise PlanError(f"{tree!r} isn't a Git hash, so the baseline is damaged. To replace it, {_STORE_AGAIN}")
         if commit is not None and not _HASH.fullmatch(commit):  # pytest-benchmark's "unknown"
             commit = None
         here, repository = self.here, snapshots.repository
@@ -429,7 +429,7 @@ class Source:
                 place = commit = next((one for one in likely if _tree_of(snapshots, one) == tree), "")
                 dirty = False
         except (GitError, OSError) as error:
-            raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}), {_STORE_AGAIN}") from error
+            raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}") from error
         if not place:
             raise PlanError(_why_not_found(repository))
         title = SourceState(tree=tree, commit=commit, dirty=dirty).title
@@ -489,8 +489,8 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
         which, title = "before this push", f"{name} before this push"
     elif (before := repository.answers("rev-parse", "--verify", "--quiet", f"{commit}^1^{{commit}}")) is not None:
         which, title = "before it", f"the commit before {name}"
-    elif advice := repository.how_to_get_history("`git fetch --depth=2`, "):
-        raise PlanError(f"{found}, and the commit before it is missing. {advice}")
+    elif advice := repository.how_to_get_history("`git fetch --depth=2`, or "):
+        raise PlanError(f"{found}, and the commit before it is missing: {advice}")
     else:
         return against
     note = f"{found}, so the comparison uses the commit {which}, {before[:7]}"

@@ -116,7 +116,9 @@ class HeadReader:
                 return head, view[stop:end]
             self._informational += 1
             if self._informational > _INFORMATIONAL_HEADS:
-                raise httpx.RemoteProtocolError(f"more than {_INFORMATIONAL_HEADS} informational heads, and no answer")
+                raise httpx.RemoteProtocolError(
+                    f"more than {_INFORMATIONAL_HEADS} responses of kind 1xx, and no answer"
+                )
             start = looked_at = stop
         self.partial = _checked_start(data if data is not buffer and not start else bytearray(view[start:end]))
         return None

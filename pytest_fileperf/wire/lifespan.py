@@ -97,7 +97,7 @@ class Lifespan:
         stage = "shutdown" if self._asked.is_set() else "startup"
         kind = message["type"]
         if kind not in (f"lifespan.{stage}.complete", f"lifespan.{stage}.failed"):
-            raise RuntimeError(f"the app sent {kind!r} during the {stage}, in place of .complete or .failed")
+            raise RuntimeError(f"the app sent {kind!r} during the {stage}, not lifespan.{stage}.complete or .failed")
         self._answers[kind] = str(message.get("message", ""))
         self._answered.set()
 

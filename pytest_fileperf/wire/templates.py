@@ -156,8 +156,8 @@ def _compiled(
         body += [segment] if isinstance(segment, FileSegment) else tokens.cut(segment)
     if lost := tokens.lost:
         raise PlanError(
-            f"{recipe.name}: {{{lost}}} is missing from httpx's request. Params replace a query in the URL, "
-            "and a text behind a # is not sent. Write the field elsewhere"
+            f"{recipe.name}: {{{lost}}} is missing from the request that httpx made. Params replace a query in "
+            "the URL, and a text behind a # is not sent. Write the field elsewhere"
         )
     in_body = tuple(piece for piece in body if isinstance(piece, list))
     fixed = request.body_bytes - sum(UNIQUE_BYTES + 2 * tokens.is_quoted(own) for own in in_body)

@@ -131,7 +131,7 @@ def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
         (
             Operation(method="GET", url="/f?id={id}", arguments={"params": {"a": 1}}),
             "a",
-            "is missing from httpx's request",
+            "is missing from the request that httpx made",
         ),
         (Operation(method="GET", url="/", arguments={"headers": {"X": "{id}"}}), "a\r\nX-B: c", "has '\\\\r'"),
         (Operation(method="POST", url="/", arguments={"json": "{id}"}), [b"a"], "'id' of row 1 cannot be sent"),

@@ -352,7 +352,7 @@ def test_damage_in_the_oldest_files_is_told(store: BaselineStore) -> None:
     text = OLDEST % in_ms(5).encode()
     path.write_text(changed(text, "tests", "a", "identity", "work", "arguments", to={"headers": [None]}))
     for act in (lambda: store.find(MODULE, "a", HERE), lambda: store.write(MODULE, "b", ENTRY, HERE)):
-        with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work has another form"):
+        with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work has a form that no version"):
             act()
 
 
@@ -372,7 +372,10 @@ def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
     path.write_text(changed(path.read_text(encoding="utf-8"), "schema", to=SCHEMA + 1), encoding="utf-8")
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
-    assert str(caught.value) == f"baseline {path} has schema 4, but this version reads up to 3. Upgrade pytest-fileperf"
+    assert str(caught.value) == (
+        f"baseline {path} was stored by a newer pytest-fileperf (its schema is 4, and this version reads up to 3). "
+        "Upgrade pytest-fileperf"
+    )
 
 
 def test_conflict_markers_are_named_with_their_line(store: BaselineStore) -> None:
@@ -380,7 +383,7 @@ def test_conflict_markers_are_named_with_their_line(store: BaselineStore) -> Non
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[4:5] = ["<<<<<<< HEAD", lines[4], "=======", lines[4], ">>>>>>> other"]
     path.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(BaselineError, match=r"has conflict markers of a merge, from line 5 on .*\nTake one version"):
+    with pytest.raises(BaselineError, match=r"has conflict markers of a merge, from line 5 on .*\nKeep one version"):
         store.find(MODULE, "a", HERE)
 
 

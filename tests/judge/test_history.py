@@ -98,8 +98,8 @@ def test_what_merges_leave_is_skipped_and_told(tmp_path: Path) -> None:
     found, said = read([path])
     assert [run.tree for run in found] == ["0" * 12, "0" * 11 + "1"]
     assert said == [
-        f"{path}: line 1 and 3 more left out, because it isn't a run. Maybe a merge left it",
-        f"{path}: 1 run left out. Upgrade pytest-fileperf to read them",
+        f"{path}: line 1 and 3 more left out, because it contains no run. Maybe a merge left it",
+        f"{path}: 1 run of a newer version left out. Upgrade pytest-fileperf",
     ]
     append(path, run_of(2))
     assert len(read([path])[0]) == 3, "half a line at the end takes the next one with it"
@@ -133,13 +133,13 @@ def test_a_line_with_wrong_values_is_no_run(tmp_path: Path, change: dict[str, ob
 def test_no_other_file_is_written_to_and_none_is_replaced(tmp_path: Path) -> None:
     other = tmp_path / "README.md"
     other.write_text("# Read me\n")
-    with pytest.raises(RecordError, match=r"README\.md isn't a history. Name another file"):
+    with pytest.raises(RecordError, match=r"README\.md exists, but isn't a history. Name another file"):
         append(other, run_of(0))
     assert other.read_text() == "# Read me\n"
     for step in (lambda path: append(path, run_of(0)), lambda path: read([path])):
         with pytest.raises(RecordError, match=r"cannot be (read|written): Is a directory"):
             step(tmp_path)
-    with pytest.raises(RecordError, match=r"does not exist. Runs with --fileperf-history write it"):
+    with pytest.raises(RecordError, match=r"does not exist. Run pytest with --fileperf-history to write it"):
         read([tmp_path / "none.jsonl"])
 
 

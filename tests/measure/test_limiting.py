@@ -250,7 +250,7 @@ TEXTS = [
     ),
     (
         WAITING["an event loop that is blocked"],
-        "event loop: blocked 95 % of the time, 9.50 ms per request, server CPU 5 %",
+        "event loop: blocked 95 % of the time by calls that are not awaited, 9.50 ms per request, server CPU 5 %",
     ),
     (WAITING["one connection"], "concurrency: 1 request in flight on 1 connection, server CPU 50 %"),
     (WAITING["no success"], "unclear: no request succeeded"),
@@ -261,7 +261,7 @@ TEXTS = [
         "200 requests in flight on 200 connections, server CPU 5 %",
     ),
     (DISKS["in the pool"], "disk: 30 of 40 busy threads wait for it, server CPU 5 %"),
-    (DISKS["on the event loop"], "disk: the event loop waits for it, blocked 95 % of the time, server CPU 5 %"),
+    (DISKS["on the event loop"], "disk: the event loop waits for it 95 % of the time, server CPU 5 %"),
     (NETWORKS["paced"], "network: bytes wait to be sent on 30 connections, 32 requests in flight, server CPU 5 %"),
     (RATES["reached"], "rate: 100/s requested, server CPU 5 %"),
     (CORES["no CPU times at all"], "unclear: 32 requests in flight on 32 connections, server CPU unknown"),

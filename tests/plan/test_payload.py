@@ -90,7 +90,7 @@ def test_a_file_that_does_not_say_its_size_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "what,message",
     [
-        ("256QiB", r"'256QiB' is neither a size \(as in \"256KiB\"\) nor an existing file, seen from "),
+        ("256QiB", r"'256QiB' is neither a size \(as in \"256KiB\"\) nor an existing file \(the working directory is "),
         ("missing.bin", r"'missing.bin' is neither a size"),
         (Path("missing.bin"), r"'missing.bin' is neither a size"),
         ("9" * 5000, r"neither a size"),

@@ -192,10 +192,10 @@ def test_a_generator_without_an_end_is_drawn_as_far_as_memory_allows() -> None:
         ({"id": 1}, ["id"], "dict isn't a list of rows"),
         ([], ["id"], "it has no row"),
         (iter([]), ["id"], "it has no row"),
-        (["a"], ["id", "kind"], r"2 fields \(id, kind\) need rows that are mappings"),
-        ([{"id": 1}, {"name": 2}], ["id"], "row 1 has no 'id', which the request needs. It has name"),
-        ([{"id": 1}, 2], ["id"], "row 1 is int, but other rows are mappings"),
-        ([b"abc"], ["id"], "feed: 'id' of row 0 is bytes, which cannot be written in a request"),
+        (["a"], ["id", "kind"], r"there are 2 fields \(id, kind\). Make each row a mapping"),
+        ([{"id": 1}, {"name": 2}], ["id"], "row 1 has no 'id', which the request needs. The row has name"),
+        ([{"id": 1}, 2], ["id"], "row 1 has the type int, but others are mappings"),
+        ([b"abc"], ["id"], "feed: 'id' of row 0 has the type bytes, which cannot be written in a request"),
         ([{"id": "a"}, {"id": payload(9)}], ["id"], "feed: 'id' of row 1 is Payload, which cannot be written"),
         (["a", object()], ["id"], "'id' of row 1 is object, which cannot be written"),
         (range(10**9), ["id"], "it has more than 1,000,000 rows. Give fewer, or a generator"),
@@ -217,7 +217,7 @@ async def rows_one_by_one() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("feed", [rows, rows_one_by_one])
 def test_an_async_feed_gets_a_sentence(feed: Callable[[], object]) -> None:
-    with pytest.raises(PlanError, match="its function is async, but rows are drawn before the load"):
+    with pytest.raises(PlanError, match="its function is async, but fileperf calls it before the load"):
         columns_of(feed(), ["id"])
 
 

@@ -86,7 +86,7 @@ def test_which_answers_can_be_cut(each: Each, content_type: str, encoding: str, 
         (None, None, 1, None),
         (None, None, 0, "the answer ended without any events"),
         (20, None, 12, "the answer ended after 12 of 20 events"),
-        (None, 2, 12, "the answer ended after 500 ms, before the 2.00 s of listen_for. Leave listen_for out"),
+        (None, 2, 12, "the answer ended after 500 ms, before the 2.00 s of listen_for. If it should end,"),
     ],
 )
 def test_an_answer_that_ends_before_the_stream(
@@ -211,7 +211,7 @@ def test_nonsense_is_refused(value: object, said: str) -> None:
 
 
 def test_a_distribution_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="a pause from 2s to 1s ends before it begins"):
+    with pytest.raises(ValueError, match="the shortest pause, 2s, is longer than the longest, 1s"):
         uniform("2s", "1s")
     with pytest.raises(ValueError, match="the mean of a pause must be above 0"):
         exponential(0)

@@ -317,14 +317,14 @@ def test_a_feed_or_what_is_unique_makes_many_requests() -> None:
         ("/files/{id}", {}, "'/files/{id}' has a field, {id}, but there is no feed. Give its values"),
         ("/files", {"order": "zipf"}, "order needs the rows of a feed, but there is no feed"),
         ("/files", {"feed": ["a"]}, "has no field for its values. Write one, as in '/files/{id}'"),
-        ("/f/{item-id}", {"feed": ["a"]}, "{item-id} isn't a field: a name has letters from a to z, digits and _"),
+        ("/f/{item-id}", {"feed": ["a"]}, "{item-id} isn't a field: a field's name has letters from a to z"),
         (
             httpx.URL("/f/{id}"),
             {"feed": ["a"]},
             "%7Bid%7D isn't a field. Give the URL as a text, because httpx.URL",
         ),
         ("/{id}", {"feed": []}, "feed: it has no rows"),
-        ("/{id}", {"feed": [{"name": 1}]}, "feed: row 0 has no 'id', which the request needs. It has name"),
+        ("/{id}", {"feed": [{"name": 1}]}, "feed: row 0 has no 'id', which the request needs. The row has name"),
         ("/{id}", {"feed": lambda one, two: one}, "feed: its function needs too many arguments"),
         ("/{id}", {"feed": ["a"], "order": "random"}, "order: 'random' is not one of cycle, shuffle, zipf"),
         ("/{id}", {"feed": ["a"], "seed": -1}, "seed: -1 isn't a whole number"),
@@ -419,10 +419,10 @@ def test_files_of_vegeta_s_targets_and_of_json_lines(tmp_path: Path) -> None:
         ({"url": "/"}, "requests takes a list of requests, or the path of a file of them"),
         (["/a"], "request 0 is str: write (method, url)"),
         ([("GET", "/a"), ("GET", "/b", {"jsn": 1})], "request 1: unknown key 'jsn' (did you mean json?)"),
-        ([("GET", "/b", {"rate": 1})], "request 0: put keys of a load into requests(…)"),
+        ([("GET", "/b", {"rate": 1})], "request 0: leave out feed, and give load settings to requests(…)"),
         ([("GET", "/{id}")], "request 0: '/{id}' has a field"),
         ([{"method": "GET"}], "request 0: None isn't a URL"),
-        ([part.get("/{id}", feed=["a"])], "request 0: only one plain request"),
+        ([part.get("/{id}", feed=["a"])], "request 0: it is more than a plain request"),
         ("/no/such/file", "/no/such/file cannot be read as a file of requests"),
     ],
 )
@@ -435,14 +435,14 @@ def test_a_file_with_a_mistake_is_told_by_its_line(tmp_path: Path) -> None:
     base64, header = "line 1: body isn't Base64", "line 1: header isn't an object with a list of values for each name"
     for text, problem in (
         ('{"url": "/a"}\n{"url"', "line 2: no JSON"),
-        ('{"url": "/a"}\n[1]', "line 2: not an object with method and url"),
+        ('{"url": "/a"}\n[1]', "line 2: this isn't a JSON object with method and url"),
         ('{"url": "/a", "body": "no base64!"}', base64),
         ('{"url": "/a", "body": 5}', base64),
         ('{"url": "/a", "header": ["X"]}', header),
         ('{"url": "/a", "header": {"X": 5}}', header),
         ('{"url": ' + "[" * 100_000, "line 1: no JSON"),
         ("GET http://[::1/a", "line 1: 'http://[::1/a' isn't a URL: Invalid IPv6 URL"),
-        ("GET /a\nnonsense", "line 2: not a method with a URL, a header or @FILE"),
+        ("GET /a\nnonsense", "line 2: this is neither a method with a URL, nor a header, nor @FILE"),
     ):
         (tmp_path / "file").write_text(text)
         (found,) = many_from(tmp_path / "file", {}).problems
@@ -473,7 +473,7 @@ def test_a_stream_that_makes_no_sense_gets_a_sentence() -> None:
         ({"events": 5, "expect_bytes": 10}, "expect_bytes needs the whole answer, but events ends the stream earlier"),
         ({"listen_for": 1, "expect_body": b"a"}, "expect_body needs the whole answer, but listen_for ends the stream"),
         ({"content": payload("1KiB", unique=True)}, "but a unique payload changes it each time"),
-        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream has one request, but a feed makes many"),
+        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "stream repeats one request, but a feed makes many"),
         ({"method": "HEAD"}, "the answer to a HEAD request has no body"),
     ]
     for arguments, problem in cases:

@@ -287,7 +287,7 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
             "  - *::test_values: connections: 0 isn't a whole number of 1 or more",
             "  - *::test_values: duration: '10x' isn't a duration. *",
             "  - *::test_keys: unknown key 'max_p98' (did you mean max_p9*?). Valid keys are *",
-            "  - *::test_keys: burst and rate are different shapes of load. Give one of them",
+            "  - *::test_keys: burst and rate are different shapes of load. Give only one of them",
             "  - *::test_positional: the marker fileperf takes only keywords, as in fileperf(connections=32)",
             "  - *::test_many?1?: gate: unknown metric 'speed'. Use rps, *",
             "  - *::test_many?2?: gate: unknown metric 'speed'. Use rps, *",

@@ -230,6 +230,6 @@ def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:
     ],
 )
 def test_a_full_disk_that_a_log_tells_of_is_named(line: str) -> None:
-    said = "Its log says that a disk is full. Free some space there"
+    said = "Its log says that a disk is full. Free some space on that disk"
     assert str(ServerDiedError("it ended", log=["Traceback", line])).splitlines()[1] == said
     assert said not in str(ServerDiedError("it ended", log=["Traceback", "OSError: [Errno 5] Input/output error"]))

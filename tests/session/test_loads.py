@@ -148,7 +148,7 @@ def test_a_load_that_lost_a_generator_is_never_a_pass_and_becomes_no_baseline(tm
     settings = replace(QUICK, generators=3)
     result = measured(tmp_path / "alone", replace(settings, gate=()), Loads(Clock(), needed=0.5, lost=LOST))
     assert (result.standing, result.lost) == (Standing.INCONCLUSIVE, SAID)
-    assert result.unfit == "a run with a missing part"
+    assert result.unfit == "a run with a part of the load missing"
     assert undecided_texts(result) == (f"part of the load is missing: {SAID}",)
     assert f"part of the load is missing: {SAID}" in notes(result)
     rig, *_ = rig_of(Host())

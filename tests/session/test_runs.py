@@ -75,7 +75,7 @@ def test_flooded(fileperf):
     logs = glob.glob(tempfile.gettempdir() + "/fileperf-*/server-*/log.txt")
     assert max(os.stat(log).st_size for log in logs) < 20 << 20  # of 24 MiB
     said = str(raised.value)
-    assert "Its log says that a disk is full. Free some space there" in said
+    assert "Its log says that a disk is full. Free some space on that disk" in said
     assert "[Errno 28] No space left on device" in said.partition("Last lines of its log:")[2]
     assert len(said) < 40_000
 """

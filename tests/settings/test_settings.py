@@ -154,12 +154,12 @@ def test_a_server_hides_workers_given_further_away(
     assert settings(verb, marker=marker, options=options, ini=ini).server == expected
 
 
-_RAMP = 'Write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
+_RAMP = 'Write stages of a time and a target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
 _RATE = 'Write requests per second, as in 10 or "10/s" or "300/min"'
 _SHARE = "Write a percentage or a fraction, as in"
 _METRICS = f"Use {', '.join(METRICS)}"
 _FLOOR = (
-    "isn't a floor with a metric's unit. Write it as in "
+    "after \"and\" isn't a number with a metric's unit. Write it as in "
     '"15% and 2ms", "15% and 50/s", "15% and 10MB", "15% and 1MB/s", "15% and 1%", "15% and 2/request"'
 )
 _WHOLE = "isn't a whole number of 1 or more"
@@ -175,14 +175,14 @@ BAD: tuple[tuple[str, object, str], ...] = (
     ("min_rps", -1, "-1 isn't a number of 0 or more"),
     ("min_rps", "fast", "'fast' isn't a number of 0 or more"),
     ("max_p99", "0ms", "'0ms' is too short: it must be above 0"),
-    ("max_rss", 1.5, '1.5 isn\'t a size. Write bytes, or a text as in "256MiB"'),
+    ("max_rss", 1.5, '1.5 isn\'t a size. Write a number of bytes, or a text as in "256MiB"'),
     ("max_error_rate", 5, f'5 is more than all requests. {_SHARE} "1%" or 0.01'),
     ("tolerance", 5, f'5 would be 500 %. {_SHARE} "5%" or 0.05'),
     ("tolerance", {"p98": 0.1}, f"unknown metric 'p98'. {_METRICS}"),
     ("tolerance", {"p99": "x"}, f"p99: 'x' isn't a share. {_SHARE} \"5%\" or 0.05"),
     ("tolerance", "p99=5% and 2", f"p99: '2' {_FLOOR}"),
     ("tolerance", "5% and 2 gallons", f"'2 gallons' {_FLOOR}"),
-    ("tolerance", "15% and 2ms", 'its floor does not fit rps. Give it by metric, as in {"rps": "15% and 50/s"}'),
+    ("tolerance", "15% and 2ms", '"and" isn\'t in the unit of rps. Give it by metric, as in {"rps": "15% and 50/s"}'),
     ("watch", "rps, p98", f"unknown metric 'p98'. {_METRICS}"),
     ("gate", "rps, p98", f"unknown metric 'p98'. {_METRICS}"),
     ("gate", [["rps"]], f"unknown metric ['rps']. {_METRICS}"),
@@ -220,7 +220,7 @@ BAD: tuple[tuple[str, object, str], ...] = (
     ("burst", 0, f"0 {_WHOLE}"),
     ("generators", 0, f'0 {_WHOLE}, or "auto"'),
     ("generators", "many", f"'many' {_WHOLE}, or \"auto\""),
-    ("generators", 1000, "1000 is too many: at most 256, and no more than free cores"),
+    ("generators", 1000, "1000 is too many: at most 256, and at most one per free core"),
 )
 
 
@@ -236,7 +236,7 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
         (
             {"workers": 2},
             Command("./server {port}"),
-            "workers=2 does not reach server. Configure the program, and write Command(…, workers=)",
+            "workers=2 cannot configure server. Do that yourself, and write Command(…, workers=2)",
         ),
         (
             {"max_startup": "3s", "gate": "startup"},
@@ -255,7 +255,7 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
             "max_queries and gate: queries: a Url names a running server, but queries are counted only in"
             " a process in which fileperf serves the app. Use Uvicorn(), Gunicorn() or InProcess(), or leave this out",
         ),
-        ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load. Give one of them"),
+        ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load. Give only one of them"),
     ],
 )
 def test_keys_that_do_not_go_together_are_named(keys: dict[str, object], server: object, problem: str) -> None:
@@ -620,7 +620,7 @@ def test_its_gate_is_that_of_the_capacity_or_none_and_its_tolerance_that_of_all_
         ({"max_p99": "1s", "ramp": "1s:10"}, "ramp: a capacity search chooses its own rates"),
         ({"max_p99": "1s", "pause": "1s"}, "pause delays users who wait for answers"),
         ({"max_p99": "1s", "max_error_rate": "100%"}, "every request may fail"),
-        ({"max_p99": "1s", "tolerance": "capacity=10% and 10MB"}, "its floor does not fit capacity"),
+        ({"max_p99": "1s", "tolerance": "capacity=10% and 10MB"}, "isn't in the unit of capacity"),
     ],
 )
 def test_what_no_search_can_use_is_refused(verb: dict[str, object], says: str) -> None:
@@ -631,7 +631,7 @@ def test_what_no_search_can_use_is_refused(verb: dict[str, object], says: str) -
 
 @pytest.mark.parametrize("verb", [{"gate": "capacity"}, {"min_capacity": 10}])
 def test_a_load_that_searches_for_nothing_has_no_capacity(verb: dict[str, object]) -> None:
-    with pytest.raises(PlanError, match=r"works only with a search. Write fileperf\.capacity\.get"):
+    with pytest.raises(PlanError, match=r"needs a capacity search. Write fileperf\.capacity\.get"):
         for_one_load(settings(verb))
 
 

@@ -317,7 +317,7 @@ def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: P
     with unchanged(fresh, temporary), Checkout(found, fresh.top) as code_tree:
         assert code_tree.there is not None
         assert list((code_tree.there / "libs" / "core").iterdir()) == []
-        assert code_tree.notes == (f"the submodule libs/core is empty for {found.title}",)
+        assert code_tree.notes == (f"the submodule libs/core is empty in {found.title}, because Git lacks its files",)
 
 
 def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_it(
@@ -405,7 +405,7 @@ MEANINGLESS = (
     ("./app.py", ["is a file, not a directory"]),
     ("./nowhere", ["there is no directory"]),
     ("../nowhere", ["there is no directory"]),
-    (".", ["is the tested tree"]),
+    (".", ["contains the code under test"]),
     ("http://", ["is not a server's address"]),
 )
 
@@ -416,9 +416,9 @@ def test_what_means_nothing_is_told_with_what_to_do(repo: Repo) -> None:
 
 
 SHALLOW = {
-    "origin/old": "`git fetch --depth=1 origin old:refs/remotes/origin/old`, `git fetch --unshallow`",
-    "v9": "`git fetch --depth=1 origin v9`, `git fetch --unshallow`",
-    "HEAD~1": "(a shallow clone): `git fetch --unshallow`",
+    "origin/old": "`git fetch --depth=1 origin old:refs/remotes/origin/old`, or `git fetch --unshallow`",
+    "v9": "`git fetch --depth=1 origin v9`, or `git fetch --unshallow`",
+    "HEAD~1": "(a shallow clone). Run `git fetch --unshallow`",
 }
 
 
@@ -452,7 +452,7 @@ def test_what_a_remote_may_have_can_be_fetched_and_other_things_cannot(repo: Rep
     not_there = f"{repo.top}. Is it misspelt, or older than the history?"
     assert problem("nowhere", repo.top).endswith(not_there)
     repo.git("remote", "add", "origin", "https://127.0.0.1:9/none")
-    assert "`git fetch origin nowhere`, or is it misspelt?" in problem("nowhere", repo.top)
+    assert "Run `git fetch origin nowhere`, or is it misspelt?" in problem("nowhere", repo.top)
     assert "`git fetch origin main:refs/remotes/origin/main`" in problem("origin/main", repo.top)
     assert problem("HEAD~999", repo.top).endswith(not_there)
 
@@ -560,7 +560,7 @@ def test_what_is_no_interpreter_that_can_serve(
     assert "Name the interpreter, as in python:/path/to/venv/bin/python" in problem("python:", tmp_path)
     assert f"there is no interpreter {tmp_path / 'nowhere'}" in problem("python:nowhere", tmp_path)
     assert f"Name the interpreter in it, as in python:{tmp_path / 'bin'}" in problem(f"python:{tmp_path}", tmp_path)
-    assert "has the test run's environment" in problem(f"python:{sys.executable}", tmp_path)
+    assert "belongs to pytest's own environment" in problem(f"python:{sys.executable}", tmp_path)
 
 
 @posix

@@ -131,7 +131,7 @@ def test_a_setting_that_replaces_a_version_is_noticed_and_pip_tried(
 def test_it_takes_no_longer_than_it_may(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only("pip", monkeypatch)
     monkeypatch.setattr(module, "_TIMEOUT_S", 0.01)
-    with pytest.raises(PlanError, match=r"an environment with the packages \(1\) could not be made within 0.01 s"):
+    with pytest.raises(PlanError, match=r"the baseline's packages \(1\) could not be installed within 0.01 s"):
         python_with({"other": "3.0"})
     assert list(cache.iterdir()) == []
 

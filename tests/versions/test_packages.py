@@ -124,7 +124,7 @@ def test_an_environment_in_the_cache_is_used_and_marked_as_used(cache: Path) -> 
 
 def test_why_there_is_no_environment(cache: Path) -> None:
     made({"a": "1"}, cache)
-    without_tool = r"^an environment needs uv or pip. Install one"
+    without_tool = r"^the baseline's packages can be installed only by uv or pip. Install one"
     not_here = r"^a 1 \(git 1a2b3c4\) is in no package index, and no version is installed here"
     for packages, why in (
         ({"a": "2"}, without_tool),
@@ -139,7 +139,7 @@ def test_why_there_is_no_environment(cache: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_is_said(cache: Path) -> None:
     cache.parent.touch()
-    with pytest.raises(PlanError, match=r"no environment can be made in .*environments \("):
+    with pytest.raises(PlanError, match=r"the old packages cannot be installed in .*environments \("):
         python_with({"a": "1"})
 
 

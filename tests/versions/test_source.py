@@ -280,9 +280,9 @@ def test_a_shallow_clone(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyP
     git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
     shallow = Repo(tmp_path / "shallow")
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    assert why_not(shallow, stored).endswith("is cut off (a shallow clone): `git fetch --unshallow`")
+    assert why_not(shallow, stored).endswith("is cut off (a shallow clone). Run `git fetch --unshallow`")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert why_not(shallow, stored).endswith("`git fetch --unshallow`, or `fetch-depth: 0` for actions/checkout")
+    assert why_not(shallow, stored).endswith("`git fetch --unshallow`, or set `fetch-depth: 0` for actions/checkout")
     shallow.git("fetch", "--quiet", "--unshallow")
     assert content(shallow, stored)[1] == "second"
 
@@ -345,11 +345,11 @@ def test_repositories_whose_tree_cannot_be_told(
     said = sentence(repo)
     assert "3.00 GiB" in said
     assert "data/large.so" in said
-    assert "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`" in said
+    assert "List files that are not code in .gitignore, or compare only stored figures (`fileperf_confirm" in said
     (repo.top / "data" / "large.so").unlink()
     Repo.make(repo.top / "inner").write("x.py", "")
     assert "inner" in sentence(repo)
-    assert "List such files in .gitignore" in sentence(repo)
+    assert "List files that are not code in .gitignore" in sentence(repo)
 
 
 def test_a_repository_without_a_commit(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_damaged_entries(repo: Repo) -> None:
             assert opened.code(stored.tree, commit).is_here
             with pytest.raises(PlanError, match="the baseline's code is not in the Git repository"):
                 opened.code("1" * 40, commit)
-        with pytest.raises(PlanError, match=r"does not name its code. In a Git repository, store"):
+        with pytest.raises(PlanError, match=r"does not say which code it belongs to. In a Git repository, store"):
             opened.code(None, repo.git("rev-parse", "HEAD"))
         for name in ("HEAD", "HEAD:app.py"):
             with pytest.raises(PlanError):
@@ -542,7 +542,7 @@ def test_files_that_git_cannot_read_in_time(repo: Repo, monkeypatch: pytest.Monk
     monkeypatch.setattr("pytest_fileperf.versions.snapshot._PATIENCE_S", 0.5)
     with source(repo) as opened:
         said = str(opened.here)
-        assert "within 0.5 s (the largest new one is slow.py, 396 B). List such files in .gitignore" in said
+        assert "within 0.5 s (the largest new file is slow.py, 396 B). List files that are not" in said
         assert not opened.code(stored.tree, stored.commit).is_here
 
 

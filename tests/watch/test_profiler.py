@@ -298,21 +298,21 @@ def test_it_is_found_beside_the_python_that_runs_the_tests(monkeypatch: pytest.M
 @pytest.mark.usefixtures("looks")
 @posix
 def test_processes_that_it_cannot_look_at() -> None:
-    assert why_not([]) == "the server has no process to profile"
-    assert why_not([os.getpid()]) == "the app runs in the test process, together with the load"
+    assert why_not([]) == "the server's process isn't known"
+    assert why_not([os.getpid()]) == "the app runs in the test process, where samples include the load generator"
     assert why_not([GONE]) == f"process {GONE} has ended"
     with subprocess.Popen([shutil.which("sleep") or "sleep", "60"]) as process:
         try:
             reason = why_not([process.pid])
         finally:
             process.kill()
-    assert reason == f"py-spy knows no such Python program as process {process.pid}"
+    assert reason == f"py-spy finds no Python that it knows in process {process.pid}. A newer py-spy may know it"
 
 
 SCOPES = (
-    ("1", False, " (ptrace_scope=1): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"),
-    ("2", False, " (ptrace_scope=2): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"),
-    ("3", True, " (ptrace_scope=3). Restart the machine to change that"),
+    ("1", False, " (ptrace_scope=1). Run pytest as root, or run `sudo sysctl kernel.yama.ptrace_scope=0`"),
+    ("2", False, " (ptrace_scope=2). Run pytest as root, or run `sudo sysctl kernel.yama.ptrace_scope=0`"),
+    ("3", True, " (kernel.yama.ptrace_scope=3). Set it to 0 in the machine's configuration, and restart the machine"),
     (
         "1",
         True,
@@ -346,7 +346,7 @@ def test_one_that_fails(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = "print('Error: Unsupported version of Python: 3.99.0\\n\\nCaused by:\\n  0: x')\nraise SystemExit(1)\n"
     for script, reason in (
         (unknown, f"py-spy cannot look into process {GONE}: Unsupported version of Python: 3.99.0"),
-        ("raise SystemExit(1)\n", f"py-spy cannot look into process {GONE}: it gave no reason"),
+        ("raise SystemExit(1)\n", f"py-spy cannot look into process {GONE}: py-spy gave no reason"),
         ("print('Sampling process', flush=True)\n", f"py-spy wrote no samples of process {GONE}"),
         ("import time\ntime.sleep(60)\n", f"py-spy could not attach to process {GONE} within 0.5 s"),
     ):

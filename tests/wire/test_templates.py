@@ -195,7 +195,7 @@ def test_a_value_that_cannot_be_sent_gets_a_sentence(operation: Operation, value
     ],
 )
 def test_a_field_that_is_in_no_request_is_an_error(operation: Operation) -> None:
-    with pytest.raises(PlanError, match="is missing from httpx's request"):
+    with pytest.raises(PlanError, match="is missing from the request that httpx made"):
         compiled(Requests(recipes=(operation,), columns={"id": ("a", "b")}), build)
 
 
