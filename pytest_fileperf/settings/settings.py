@@ -217,7 +217,7 @@ def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
     if isinstance(server, AsgiSpec):
         values["server"] = replace(server, workers=workers)
     elif isinstance(server, Command):
-        yield f"workers={workers} cannot configure {server.name}. Do that yourself, and write Command(…, workers={workers})"
+        yield f"workers={workers} cannot configure {server.name}. Do it yourself, and use Command(…, workers={workers})"
     else:
         yield f"workers={workers} only goes with uvicorn, gunicorn and granian, not with {server!r}"
 

@@ -116,9 +116,7 @@ class HeadReader:
                 return head, view[stop:end]
             self._informational += 1
             if self._informational > _INFORMATIONAL_HEADS:
-                raise httpx.RemoteProtocolError(
-                    f"more than {_INFORMATIONAL_HEADS} responses of kind 1xx, and no answer"
-                )
+                raise httpx.RemoteProtocolError(f"more than {_INFORMATIONAL_HEADS} responses 1xx, and no final one")
             start = looked_at = stop
         self.partial = _checked_start(data if data is not buffer and not start else bytearray(view[start:end]))
         return None

@@ -236,7 +236,7 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
         (
             {"workers": 2},
             Command("./server {port}"),
-            "workers=2 cannot configure server. Do that yourself, and write Command(…, workers=2)",
+            "workers=2 cannot configure server. Do it yourself, and use Command(…, workers=2)",
         ),
         (
             {"max_startup": "3s", "gate": "startup"},
