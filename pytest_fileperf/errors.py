@@ -121,10 +121,10 @@ class AppOriginError(ServerError):
         self.file = file
         self.base = base
         super().__init__(
-            f"{side}: {module} was loaded from {file}, not from {base}. Another copy hides it, which is installed "
-            "or comes first on sys.path. Remove the installed copy, and run pytest at the top of the repository. "
-            "Name the code's directory in pytest's setting `pythonpath` or in PYTHONPATH. Or install that version "
-            "in its own environment, and use --fileperf-against=python:INTERPRETER"
+            f"{side}: {module} was loaded from {file} instead of {base}. Another copy hides it, which is "
+            "installed or comes first on sys.path. Remove the installed copy, and run pytest at the top of the "
+            "repository. Name the code's directory in pytest's setting `pythonpath` or in PYTHONPATH. Or install "
+            "that version in its own environment, and use --fileperf-against=python:INTERPRETER"
         )
 
 

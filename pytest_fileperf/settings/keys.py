@@ -270,7 +270,7 @@ def _server(value: object) -> ServerSpec:
     if isinstance(value, ServerSpec):
         return value
     if isinstance(value, type) and issubclass(value, ServerSpec):
-        raise ValueError(f"{value!r} is a class. Give an instance of it, as in {value.__name__}()")
+        raise ValueError(f"{value!r} is a class. Give an instance, such as Uvicorn()")
     raise ValueError(
         f"{value!r} isn't a server. Use Uvicorn(), Gunicorn(), Granian(), InProcess(), Command([…]), "
         'Url("http://…") or their names as text'

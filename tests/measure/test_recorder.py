@@ -578,7 +578,7 @@ def test_damaged_counts_are_an_error_or_a_histogram(values: list[int], data: st.
 
 def test_a_stored_form_of_another_range_is_an_error() -> None:
     other = "HISTFAAAACJ4nJNpmSzMwMDAzAABTFCaEUyavWuw/wAR+MzOBABZygUc"
-    with pytest.raises(ValueError, match=r"from 1 to 3600000 with 2 digits, not from 1 to 14400000000000 with 3"):
+    with pytest.raises(ValueError, match=r"its range is 1 to 3600000 with 2 digits, not 1 to 14400000000000 with 3"):
         Histogram.decode(other)
 
 

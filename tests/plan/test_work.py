@@ -86,7 +86,12 @@ def test_which_answers_can_be_cut(each: Each, content_type: str, encoding: str, 
         (None, None, 1, None),
         (None, None, 0, "the answer ended without any events"),
         (20, None, 12, "the answer ended after 12 of 20 events"),
-        (None, 2, 12, "the answer ended after 500 ms, before the 2.00 s of listen_for. If it should end,"),
+        (
+            None,
+            2,
+            12,
+            "the answer ended after 500 ms, before the 2.00 s of listen_for. If it should end, omit listen_for",
+        ),
     ],
 )
 def test_an_answer_that_ends_before_the_stream(

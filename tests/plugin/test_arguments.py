@@ -200,7 +200,7 @@ def test_what_cannot_be_sent_gets_a_sentence(given: dict[str, object], problem: 
 def test_a_closed_file_is_told(path: Path) -> None:
     with path.open("rb") as file:
         pass
-    assert problems(content=file) == ("content: the file is closed",)
+    assert problems(content=file) == ("content: the file is closed. Give an open one, or payload(path)",)
 
 
 # --- journeys
@@ -434,13 +434,13 @@ def test_what_is_no_request_gets_a_sentence(given: object, problem: str) -> None
 def test_a_file_with_a_mistake_is_told_by_its_line(tmp_path: Path) -> None:
     base64, header = "line 1: body isn't Base64", "line 1: header isn't an object with a list of values for each name"
     for text, problem in (
-        ('{"url": "/a"}\n{"url"', "line 2: no JSON"),
+        ('{"url": "/a"}\n{"url"', "line 2: this isn't JSON"),
         ('{"url": "/a"}\n[1]', "line 2: this isn't a JSON object with method and url"),
         ('{"url": "/a", "body": "no base64!"}', base64),
         ('{"url": "/a", "body": 5}', base64),
         ('{"url": "/a", "header": ["X"]}', header),
         ('{"url": "/a", "header": {"X": 5}}', header),
-        ('{"url": ' + "[" * 100_000, "line 1: no JSON"),
+        ('{"url": ' + "[" * 100_000, "line 1: this isn't JSON"),
         ("GET http://[::1/a", "line 1: 'http://[::1/a' isn't a URL: Invalid IPv6 URL"),
         ("GET /a\nnonsense", "line 2: this is neither a method with a URL, nor a header, nor @FILE"),
     ):

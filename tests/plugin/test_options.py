@@ -291,7 +291,7 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
             "  - *::test_positional: the marker fileperf takes only keywords, as in fileperf(connections=32)",
             "  - *::test_many?1?: gate: unknown metric 'speed'. Use rps, *",
             "  - *::test_many?2?: gate: unknown metric 'speed'. Use rps, *",
-            f"  - *::test_both: setup: yields yields. {function}*",
+            f"  - *::test_both: setup: yields contains yield. {function}*",
             "  - *::test_both: teardown: <lambda> takes other arguments. Write an async*",
         ]
     )

@@ -182,7 +182,11 @@ BAD: tuple[tuple[str, object, str], ...] = (
     ("tolerance", {"p99": "x"}, f"p99: 'x' isn't a share. {_SHARE} \"5%\" or 0.05"),
     ("tolerance", "p99=5% and 2", f"p99: '2' {_FLOOR}"),
     ("tolerance", "5% and 2 gallons", f"'2 gallons' {_FLOOR}"),
-    ("tolerance", "15% and 2ms", '"and" isn\'t in the unit of rps. Give it by metric, as in {"rps": "15% and 50/s"}'),
+    (
+        "tolerance",
+        "15% and 2ms",
+        'its part after "and" isn\'t in the unit of rps. Give it by metric, as in {"rps": "15% and 50/s"}',
+    ),
     ("watch", "rps, p98", f"unknown metric 'p98'. {_METRICS}"),
     ("gate", "rps, p98", f"unknown metric 'p98'. {_METRICS}"),
     ("gate", [["rps"]], f"unknown metric ['rps']. {_METRICS}"),
@@ -193,7 +197,11 @@ BAD: tuple[tuple[str, object, str], ...] = (
         "apache",
         "unknown server 'apache'. Use uvicorn, gunicorn, granian, inprocess, command or an http:// URL on this machine",
     ),
-    ("server", Command, "<class 'pytest_fileperf.serve.spec.Command'> is a class. Give an instance of it"),
+    (
+        "server",
+        Command,
+        "<class 'pytest_fileperf.serve.spec.Command'> is a class. Give an instance, such as Uvicorn()",
+    ),
     ("app", "app.py", '\'app.py\' does not name an app. Write "module:attribute" or "module:factory()"'),
     (
         "app",

@@ -366,7 +366,7 @@ def test_damaged_entries(repo: Repo) -> None:
     stored = state(repo)
     with source(repo) as opened:
         for tree in ("--all", "HEAD", "../" + "1" * 37):
-            with pytest.raises(PlanError, match="damaged, store the baseline again with `--fileperf-update=all`"):
+            with pytest.raises(PlanError, match=r"damaged. To replace it, store the baseline again with"):
                 opened.code(tree, None)
         for commit in ("unknown", "unversioned", "main", "--all", "", None):
             assert opened.code(stored.tree, commit).is_here
@@ -552,7 +552,7 @@ def test_what_cannot_be_kept_is_noted(repo: Repo, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patch, source(repo) as opened:
         patch.setattr("pytest_fileperf.versions.snapshot._MOST_BYTES", 2 << 20)
         kept(opened)
-        assert "3.00 MiB are neither committed nor ignored" in opened.notes[0]
+        assert "3.00 MiB of files are neither committed nor ignored" in opened.notes[0]
     assert everything(repo) == before
     repo.write(".git/refs/fileperf", "a file in the way")
     with source(repo) as opened:
