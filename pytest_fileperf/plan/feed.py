@@ -156,7 +156,7 @@ class Requests:
 
     @property
     def count(self) -> int:
-        """How many different requests there are. A unique field does not count."""
+        """How many different requests there are, apart from the values of `{unique}`."""
         return len(self.urls) or len(self.uses) or max(map(len, self.columns.values()), default=1)
 
     @property

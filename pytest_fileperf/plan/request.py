@@ -324,7 +324,7 @@ class Place(Enum):
     """In the value of a form that is sent like a query."""
     JSON_TEXT = auto()
     JSON_VALUE = auto()
-    """A whole text in JSON, which the value replaces: a number stays a number."""
+    """A whole string in JSON, which the value replaces: a number stays a number."""
 
 
 Fill: TypeAlias = Callable[[Place, str], object]

@@ -20,7 +20,7 @@ from pytest_fileperf.units import format_bytes, format_duration, parse_duration_
 
 PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
-"""The rule for names. `#` separates names in node ids, and a test's further measurements have numbers there."""
+"""The rule for names. They have no `#`, which separates them in node ids. Mere digits number a test's measurements."""
 MOST_PATHS = 2000
 """This many requests are enough to show which endpoints a load uses."""
 _FINEST = 1000

@@ -88,7 +88,7 @@ class _Verbs(ABC, Generic[_Found]):
     def run(self, journey: Journey, **arguments: Unpack[RunKeywords]) -> _Found:
         """Measures a journey: an async function that takes an `httpx.AsyncClient`. Each connection calls it repeatedly.
 
-        If its annotation names an `httpx2.AsyncClient`, it gets one. One call is one sample, and an exception is a
+        It gets an `httpx2.AsyncClient` if its annotation names one. One call is one sample, and an exception is a
         failure. A second argument gets the result of `setup`. The keywords are the marker's keys and `steps`, which
         sets limits and gates for steps such as `async with client.step("login"):`. `RunKeywords` describes each. The
         journey runs in the load generator's event loop, not in an async test's.

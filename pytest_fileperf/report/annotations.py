@@ -1,4 +1,4 @@
-"""Annotations of GitHub: losses and undecided metrics, at the line of their test.
+"""Annotations for GitHub: losses and undecided metrics, at the line of their test.
 
 GitHub Actions reads them as commands from a step's output:
 

@@ -41,8 +41,8 @@ def headline(message: str) -> str:
 def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     """Raises the verdict's error, or returns if the test passes.
 
-    RegressionError comes before LimitExceededError, and this before NotMeasuredError. With `strict` or `ci`, NEW raises
-    NotMeasuredError. With `strict`, so do INCONCLUSIVE, a missing part of the load and a saturated generator.
+    If several apply, raises the first of RegressionError, LimitExceededError, NotMeasuredError. NEW raises the last one
+    with `strict` or `ci`. With `strict`, so do INCONCLUSIVE, a missing part of the load and a saturated generator.
     """
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}

@@ -30,7 +30,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    More lines follow if the profiler missed a process for some time: that process's functions have too small figures.
+    More lines follow if the profiler missed a process for some time: its functions' figures are then too small.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
@@ -121,7 +121,7 @@ def _unseen(*profiles: Profile) -> list[str]:
 
 
 def _placed(frame: Frame, room: int) -> str:
-    """Returns `name (file:line)` in at most `room` cells. Of a long name or path the end stays."""
+    """Returns `name (file:line)` in at most `room` cells. Keeps mainly the end of a long name or path."""
     if frame.file == _RUNS_LOOP:
         return "the event loop itself"
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
@@ -151,7 +151,7 @@ def wrapped(sentence: str) -> str:
 
 
 _RUNS_LOOP = "asyncio/runners.py"
-"""While code without Python functions runs (uvloop's, a parser's), functions of this file are the innermost ones."""
+"""While code without Python functions runs (uvloop's, a parser's), functions of this file are the innermost frames."""
 
 
 # --- The time that requests lost by waiting

@@ -32,7 +32,7 @@ STYLES: Mapping[str, Style] = {
     Standing.UNGATED: Style.NONE,
     Outcome.WATCHED: Style.NONE,
 }
-"""The style of each standing. Gates' outcomes have the same words, so they also find theirs here."""
+"""The style of each standing. It is also the style of a gate's outcome, which is the same word."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Short reports omit these reasons, because the outcome, or a hint at the end, already says them."""
@@ -490,7 +490,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements did not become a baseline, or cannot, and why. Empty if there is none."""
+    """Returns how many measurements did not become a baseline, or cannot, and why. Empty if all did."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
     found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)

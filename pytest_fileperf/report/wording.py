@@ -508,7 +508,7 @@ def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""Words for pytest's phases. Not `setup`, because a load test has its own `setup`, which prepares the server."""
+"""Texts for pytest's phases. They avoid `setup`, because a load test has its own, which prepares the server."""
 
 
 def failed_count(record: SessionRecord) -> str:

@@ -180,7 +180,7 @@ class _Alone:
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
-    """Returns the largest standard error of the metrics in `gate`, relative to the metric; 0.0 if no error is known."""
+    """Returns the largest relative standard error in `gate`, except of percentiles and counts; 0.0 if none is known."""
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
     metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]

@@ -1,4 +1,4 @@
-"""The use of a server's processes in a load, including children that begin and end meanwhile."""
+"""The CPU time and memory that a server's processes use in a load. Children may begin and end meanwhile."""
 
 from __future__ import annotations
 

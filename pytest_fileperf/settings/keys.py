@@ -286,7 +286,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Returns a setup or teardown. Raises ValueError, which names `arguments`, if its number isn't in `counts`."""
+    """Returns a setup or teardown. Raises ValueError, with the text `arguments`, if it takes none of these `counts`."""
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning

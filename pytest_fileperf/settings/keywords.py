@@ -102,8 +102,8 @@ class MarkerKeys(_Judged, total=False):
     """Every key of the marker `fileperf`. The fixture's methods take them as keywords. None stands for the default."""
 
     connections: int | str | None
-    """Make requests on this many connections (default 32). Each one sends its next request as soon as it has its
-    answer. With `rate`, `burst` or `fileperf.capacity`, open at most this many (default 1000), and no more than
+    """Make requests on this many connections (default 32). Each one sends its next request as soon as the last
+    is answered. With `rate`, `burst` or `fileperf.capacity`, open at most this many (default 1000), and no more than
     needed."""
     requests: int | str | None
     """Make this many requests. `duration` is their time limit. Requests that were not sent by then have failed."""
@@ -132,7 +132,7 @@ class MarkerKeys(_Judged, total=False):
     """Start the server this many times, and divide the duration among these start-ups (default 3; 1 without a gate)."""
     generators: int | str | None
     """Make the load with this many processes on this machine (default 1). `"auto"` begins with one, and adds more if
-    its core is used up and others are free."""
+    its core is used up and other cores are free."""
     app: object
     """Test this app: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
     server: ServerSpec | str | None
@@ -166,7 +166,7 @@ class _OfJourney(TypedDict, total=False):
     that speaks HTTP/2, such as Granian. An answer in HTTP/1.1 is a failure."""
     steps: Mapping[str, StepKeywords] | None
     """Judge these steps of the journey (`client.step(name)`) by limits and gates, as in
-    `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`. `{"login": {}}` only requires that it is reached.
+    `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`. `{"login": {}}` only requires the step to be reached.
     Other steps have figures only."""
 
 
@@ -217,7 +217,7 @@ class _Recipe(_Ordering, total=False):
     feed: Feed | None
     """Fill fields such as `{id}` in the URL, the query, headers, cookies and the body. Give a list of values, or of
     mappings by field. Or give a generator (100,000 rows of it), or a function of the setup's result. `{unique}` needs
-    no feed: it is another text of 48 characters in every request."""
+    no feed: it is a different text of 48 characters in each request."""
 
 
 class RequestKeywords(MarkerKeys, _Recipe, total=False):
@@ -233,10 +233,10 @@ class StreamKeywords(RequestKeywords, total=False):
     """Count these pieces of the answer: server-sent events (`"event"`, the default), or lines that are not blank
     (`"line"`). A size, such as `"64KiB"`, counts pieces of that size."""
     events: int | None
-    """End a stream after this many events, even if the server sends more. If the answer ends before, the request has
+    """End a stream after this many events, even if the server sends more. If the answer ends earlier, the request has
     failed."""
     listen_for: float | str | None
-    """End a stream this long after its request: `"2s"`, or seconds. If the answer ends before, the request has
+    """End a stream this long after its request: `"2s"`, or seconds. If the answer ends earlier, the request has
     failed."""
 
 

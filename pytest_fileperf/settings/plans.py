@@ -48,7 +48,7 @@ _TURN_HANDOVERS = 8.4
 between two whole latencies of the slower version, except for the slowest requests. Requests sent together are answered
 together, and chance should rarely decide whether these answers are in a turn."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""Each cycle's turns have one of these lengths, by chance: shares of the usual length, whole latencies more or less."""
+"""Shares of the usual turn length, which differ by whole latencies. Each cycle's turns have one of them, by chance."""
 _SEARCH_ROUNDS = 3
 """Rounds in each load of a search. With fewer, `limit_of` cannot see whether a backlog grows."""
 _RATE_TURN_NS = 1_000 * _MS
@@ -78,7 +78,7 @@ class Plan:
     said: tuple[str, ...] = ()
     """Facts for readers of the reports, as sentences without a full stop."""
     alpha: float = 0.0
-    """Each gate's probability of error."""
+    """The probability that a gate fails although the code did not change."""
     smoke: bool = False
     """Make only a few requests for each part."""
     profiles: bool = False
@@ -215,7 +215,7 @@ class Plan:
     # --- alone and alternately
 
     def profile(self, longest_ns: int | None = None) -> LoadPlan:
-        """Returns the load for a profiler. It takes at most `longest_ns`, unless it is counted or has a ramp."""
+        """Returns the load for a profiler. It takes at most `longest_ns`, unless it has `requests` or a ramp."""
         turn, round_ns, warmup_ns = self.turn, _PROFILE_NS, 0
         if turn is not None and (turn.counted or turn.ramp is not None):
             return turn

@@ -241,7 +241,7 @@ def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterat
 
 
 def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """If the app runs in this process, removes a farther layer's number of generators, or yields a problem."""
+    """If the app runs in this process, yields a problem, or removes `generators` if the server's layer is closer."""
     count = values.get("generators")
     if not isinstance(values.get("server"), InProcess) or not isinstance(count, int) or count == 1:
         return

@@ -29,7 +29,7 @@ _NAMED_BY_URL = 20
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
 _One: TypeAlias = tuple[Operation, str, str]
-"""A request: its recipe, which others may share, its own URL, and its name or `""`."""
+"""A request: its recipe, which other requests may share, its own URL, and its name or `""`."""
 
 
 def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:

@@ -35,7 +35,7 @@ _ADVICE = "List files that are not code in .gitignore, or compare only stored fi
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """Settings for objects that are thrown away soon. These settings also keep Git from warnings about line ends."""
 _PATIENCE_S = 30.0
-"""Git's time to read the files. 20,000 source files take under a second. Longer mostly means data not ignored."""
+"""Git's time to read the files. 20,000 source files take under a second. More is usually data that isn't ignored."""
 _MOST_BYTES = 256 << 20
 """Limit for new files together. More would delay each session by seconds, and make the user's repository large."""
 _LARGEST_BYTES = 16 << 20
@@ -182,7 +182,7 @@ class Snapshots:
             )
 
     def _largest(self, paths: Iterable[str]) -> str:
-        """Returns words about the largest file. Empty without files. Raises PlanError if their sum is too large."""
+        """Returns words about the largest file. Empty without files. Raises PlanError if all together are too large."""
         sizes = {}
         for path in paths:
             with suppress(OSError):

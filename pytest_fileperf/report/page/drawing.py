@@ -77,7 +77,7 @@ class Chart:
     bands: Sequence[tuple[float, float]] = ()
     """Begin and end of each shaded part on the horizontal axis."""
     notes: Sequence[tuple[float, str]] = ()
-    """Texts above the chart, each after its place on the horizontal axis."""
+    """(place on the horizontal axis, text) of each note above the chart."""
     uprights: Sequence[float] = ()
     wide: bool = False
 
