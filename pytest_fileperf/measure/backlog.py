@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 
 _KEPT_UP = 0.03
-"""Latencies may grow by at most this share of the time. The backlog may grow by at most this share of due requests."""
+"""A server keeps up if its latencies grow by at most this share of the time that passes. Its backlog may grow by at
+most this share of the requests that become due."""
 
 
 def keeps_up(recording: Recording) -> bool:
@@ -25,7 +26,7 @@ def keeps_up(recording: Recording) -> bool:
 
 
 def _falls_behind(recording: Recording, boot: Boot) -> bool:
-    """Returns whether more and more requests wait. Most latencies hide this if a server takes new requests first."""
+    """Returns whether more and more requests wait. Latencies hide this if the server answers new requests first."""
     rounds = recording.of_boot(boot).measured()
     if boot.leads is None or len(rounds) < 3:
         return False
@@ -41,10 +42,10 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
     """Returns a lower bound for the growth of waiting requests, as a share of all requests. Without growth, 0 or less.
 
-    The smaller of two shares counts. One is the growth of latencies, as a share of the time. The other says how far
-    answers per second fall short of `rate`. After a burst latencies grow, but answers come faster. If few requests were
-    due by chance, few answers come, but latencies do not grow. A rise of fewer than `errors` standard errors does not
-    count.
+    The result is the smaller of two shares, because either one alone can mislead. One is the growth of latencies ÷ the
+    time that passed. The other says how far answers per second fall short of `rate`. After a burst latencies grow, but
+    answers come faster. If few requests were due by chance, few answers come, but latencies do not grow. A rise of
+    fewer than `errors` standard errors does not count.
     """
     if (growth := _between_thirds(leads)) is None:
         return 0.0
@@ -56,11 +57,11 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
 
 
 def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
-    """Returns how latencies grew from the first to the last third of the time in which requests were due.
+    """Returns (growth, error, time, requests), from the first to the last third of the time when requests were due.
 
-    The first items are the growth of the mean latency and its standard error. The third is the time between the thirds'
-    mean instants. These are in ns. The last is the number of requests due in that time. The error is infinite if a
-    third has a single stretch of `leads`. None if all requests were due at once, or none was due in the first third.
+    The mean latency grew by `growth`, with the standard error `error`. `time` lies between the thirds' mean instants.
+    All three are in ns. `requests` were due in this time. The error is infinite if a third has a single stretch of
+    `leads`. None if all requests were due at once, or none was due in the first third.
     """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3

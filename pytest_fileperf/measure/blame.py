@@ -56,7 +56,7 @@ def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -
 
 
 def _package(place: Frame) -> str:
-    """Returns the package that contains a library's function; in the standard library, such as `asyncio`."""
+    """Returns a library function's package; for the standard library its top directory or file, such as `asyncio`."""
     return place.package or place.file.partition("/")[0]
 
 
@@ -71,7 +71,7 @@ def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sam
     """Returns the work of both versions by stack. Old work is moved to the stacks of the callers that do it now.
 
     Stacks with the same innermost function do the same work. If several new stacks end with that function, the most
-    similar ones get the old work. `sample_s` is what one sample costs.
+    similar ones get the old work. One sample stands for `sample_s` CPU seconds per request.
     """
     moved: dict[Stack, float] = dict(before)
     by_leaf: dict[Frame, list[Stack]] = defaultdict(list)
@@ -96,7 +96,7 @@ def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sam
 
 
 def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[Stack, float]) -> None:
-    """Moves old work, in `moved`, from stacks that do less now to stacks that do more, the most similar first."""
+    """Moves old work in `moved` from stacks that cost less now to stacks that cost more, the most similar first."""
     more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
     less = [path for path in paths if more[path] < 0]
     pairs = ((_common_end(one, other), one, other) for one in less for other in paths if more[other] > 0)
@@ -112,7 +112,7 @@ def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[St
 def _give_out(
     moved: dict[Stack, float], after: Mapping[Stack, float], *, known: Collection[Frame], sample_s: float
 ) -> None:
-    """Moves old work in `moved`. It goes from the project's functions that do less to new ones that they call."""
+    """Moves old work in `moved` from the project's functions that cost less now to new functions that they call."""
     for path in [path for path in moved if path and path[-1].own_code]:
         less_s = moved[path] - after.get(path, 0.0)
         if less_s < _CLEAR * math.sqrt((moved[path] + after.get(path, 0.0)) * sample_s):
@@ -141,20 +141,21 @@ def _common_end(one: Stack, other: Stack) -> int:
 GREW = 0.01
 """A smaller rise, as a share of the old cost, is noise between two start-ups of the same code."""
 _UNSTEADY = 0.2
-"""Standard deviation of the cost of servers and frameworks around unchanged code, as a share of this cost. It varies
-with the number of requests that a server reads at once."""
+"""Standard deviation of the cost of servers and frameworks around unchanged code, as a share of this cost. The cost
+varies with the number of requests that a server reads at once."""
 _MOST = 0.85
 """If calls have at least this share of a function's growth, the called functions are the cause."""
 _AROUND = 0.6
-"""A function with more than this share of all CPU time is not the cause if its calls grew evenly."""
+"""Above this share of all CPU time, a function is blamed for its calls only if its time doubled."""
 _WORTH_NAMING = 0.05
 """A function with a smaller share of the whole growth is left out."""
 _OF_A_CALLER = 0.2
-"""A caller of the greatest cause is left out if its share of the whole growth is smaller. The cause's use of caches and
-garbage may slow the caller. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
+"""A caller of the greatest cause is left out if it has less than this share of the whole growth. The cause's use of
+caches and garbage may slow its callers. In 6 of 38 slower libraries, an unchanged caller had up to 0.18 of the
+growth."""
 _IN_EACH = 0.25
-"""Each look (one profile of both versions) must show this share of a growth. A profiler that had to wait for its core
-takes many samples at once afterwards. Then a single moment may be a tenth of all samples."""
+"""Each look (a profile of both versions) must show at least this share of a function's growth. A profiler that had to
+wait for a core takes many samples at once afterwards. So one moment may fill a tenth of all samples."""
 _NEW = 0.2
 """A function is new if its old cost was less than this share of its new cost."""
 
@@ -174,7 +175,8 @@ class FunctionGrowth:
     """As `base_s`, but without the Python functions that it calls."""
     now_self_s: float
     caller: Frame | None = None
-    """Only for a library's function: the project's function that calls it, else another package's."""
+    """For a library's function: the project's function that calls it, else another package's. None without such a
+    caller, and for the project's functions."""
 
 
 _Part: TypeAlias = tuple[_Work, int]
@@ -230,7 +232,7 @@ class _Search:
         return _rise(parts) >= max(self._least_s, _CLEAR * self._spread_s(parts))
 
     def _spread_s(self, parts: Sequence[_Part]) -> float:
-        """Returns the growth's standard deviation for `parts`, from chance in sample counts and unsteady frameworks."""
+        """Returns the standard deviation of the growth of `parts`: chance in sample counts, and unsteady frameworks."""
         variance = 0.0
         for all_s, own_s, sample_s in zip(self._whole_s, _sums(parts), self._sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
@@ -247,7 +249,7 @@ class _Search:
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: Frame | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
-        """Yields the causes of `place`'s growth `total_s`: functions beneath, or itself. None is the whole program."""
+        """Yields the causes of `place`'s growth `total_s`: called functions or itself. None is the whole program."""
         inner = self._holder(parts, total_s)
         if inner is not None:
             if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
@@ -274,7 +276,7 @@ class _Search:
             yield place, parts
 
     def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
-        """Returns the outermost called function with most of the growth, and its work. None if several share most."""
+        """Returns the outermost called function with most of the growth, and its work. None if no function has most."""
         beneath: dict[Frame, list[_Part]] = defaultdict(list)
         for work, at in parts:
             for place in dict.fromkeys(work.path[at + 1 :]):
@@ -287,7 +289,7 @@ class _Search:
         return max(holders, key=lambda holder: (sum(_sums(holder[1])), -holder[1][0][1]), default=None)
 
     def _risen(self, parts: Sequence[_Part]) -> float:
-        """Returns the growth of `parts` without functions that clearly cost less now, as savings would hide growth."""
+        """Returns the growth of `parts`, without functions that clearly cost less now: savings would hide growth."""
         by_leaf: dict[Frame | None, list[_Part]] = defaultdict(list)
         for work, at in parts:
             by_leaf[work.path[-1] if work.path else None].append((work, at))
@@ -295,9 +297,9 @@ class _Search:
         return _rise(parts) - sum(saved_s)
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
-        """Returns whether a function may be the cause, although functions that it calls have its growth.
+        """Returns whether a function may be named as the cause, although the growth is in functions that it calls.
 
-        The growth must be clear. If the function had most CPU time before, its time must also have doubled.
+        The growth must be clear. If the function had most of the old CPU time, its time must also have doubled.
         """
         before_s = _sums(parts)[0]
         return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
@@ -309,8 +311,8 @@ def growth(
     """Returns the functions that made CPU time per request grow, the largest growth first. Savings follow.
 
     Empty if CPU time per request did not grow, or no function stands out of the noise. `base` is the old version's
-    profile, `now` the new one's; for the roots see `place_of`. Each of `looks` has a part of both profiles, old and
-    new. Every returned function must have changed in each look. In torn stacks only the project's innermost function is
+    profile, `now` the new one's; for the roots see `place_of`. Each of `looks` is a part of both profiles (old, new).
+    Every returned function must have changed in each look. In torn stacks only the project's innermost function is
     trusted.
     """
     whole_s, noise_s = now.cost - base.cost, 0.0
@@ -361,7 +363,7 @@ def _is_in_each(found: FunctionGrowth, looks: Sequence[Sequence[Mapping[Stack, f
 
 
 def _cost_of(place: Frame, side: Mapping[Stack, float]) -> tuple[float, float]:
-    """Returns a function's cost with the functions that it calls, and its cost without them."""
+    """Returns a function's CPU seconds per request, with the functions that it calls and without them."""
     whole_s = sum(cost_s for path, cost_s in side.items() if place in path)
     return whole_s, sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,))
 
@@ -386,7 +388,7 @@ def _told(
 
 
 def _caller(place: Frame, parts: Sequence[_Part]) -> Frame | None:
-    """Returns the caller that most of a library function's growth comes from: the project's, else another package's."""
+    """Returns the caller behind most of a library function's growth: the project's, another package's, or None."""
     rises_s: dict[Frame, float] = defaultdict(float)
     for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]
@@ -409,7 +411,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
 
 
 def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequence[_Part]) -> bool:
-    """Returns whether the library's function `place` is new, but `called` is not. Then `place` is the better cause."""
+    """Returns whether a library's function `place` is new, but `called` isn't. Then `place` is named as the cause."""
     if place.own_code or called.own_code:
         return False
     (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)
@@ -417,7 +419,7 @@ def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequen
 
 
 def _may_split(place: Frame | None, parts: Sequence[_Part], pieces: Sequence[Frame]) -> bool:
-    """Returns whether `pieces` say more than their caller `place`. Inner functions of a library do not."""
+    """Returns whether to name `pieces`, not their caller `place`. False inside a library that the project calls."""
     if (
         place is None
         or place.own_code

@@ -17,10 +17,10 @@ class CapacityEnd(StrEnum):
     FOUND = "found"
     """Loads below this rate met the limits, and loads above it did not."""
     GENERATOR = "load generator"
-    """The server met its limits at every rate that the load generator could make. So its capacity is at least the
-    highest of these rates."""
+    """The server met its limits at every rate that the load generator could make. So the server's capacity is at least
+    the highest of these rates."""
     NO_RATE = "no rate holds"
-    """Even a small share of a closed loop's rate breaks a limit."""
+    """No rate meets the limits, even a small share of a closed loop's rate."""
     SMOKE = "smoke run"
     """A smoke run made a few requests and did not search. `Capacity.rate` is just the pace of these requests."""
 
@@ -42,11 +42,11 @@ class RateTried:
     falls_behind: bool = False
     """Every limit was met, but only because the load was short: the backlog of requests grew all the time."""
     by_generator: bool = False
-    """The load generator set the pace, or its late requests broke a limit. So this load says nothing about the
+    """The load generator was saturated, or its late requests broke a limit. So this load says nothing about the
     server."""
     p50: float | None = None
     p99: float | None = None
-    """Latencies in seconds from when requests were due; None if no request succeeded."""
+    """`p50` and `p99` are latencies in seconds, from when requests were due. None if no request succeeded."""
 
     @property
     def made(self) -> int:
@@ -57,7 +57,7 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server meets its limits. Rates are requests per second.
 
-    A server is slower in some loads than in others. This figure is for its middle pace: half of the loads find it
+    A server is slower under some loads than under others. `rate` is for its median pace: under half of the loads it is
     faster.
     """
 
@@ -75,7 +75,7 @@ class Capacity:
     limit: Limit = field(default=Limit(kind=LimitKind.UNCLEAR, evidence=""))
     """The bottleneck just above this rate."""
     closed_rps: float | None = None
-    """Requests per second of a short closed loop before the search."""
+    """Requests per second of a short closed loop before the search; None if there was no such load."""
     ended: CapacityEnd = CapacityEnd.FOUND
     tried: tuple[RateTried, ...] = ()
 

@@ -34,7 +34,7 @@ from pytest_fileperf.serve.spec import ServerSpec, server_id
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A value of stored JSON, and its place in the file. Methods raise ValueError with the place for a wrong type."""
+    """A value of stored JSON, and its place in the file. For a wrong type, methods raise ValueError with the place."""
 
     value: object
     where: str = ""

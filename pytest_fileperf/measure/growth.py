@@ -25,11 +25,11 @@ _QUARTERS = 4
 _LASTING_SHARE = 0.4
 """Growth lasts if each quarter of the requests has at least this share of a quarter of the growth."""
 _LEAST_OF_MEMORY = 0.05
-"""A heap may grow by this share just because it fragments."""
+"""Memory may grow by this share of its size just because the heap fragments."""
 _LASTING_STARTS = 0.8
 """Lasting growth is reported if at least this share of the start-ups shows it."""
 _AT_LIMIT = 0.97
-"""A process with this share of its allowed open files is at the limit: it may have just closed some."""
+"""A process that has opened this share of its allowed files counts as at the limit. It may have just closed some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def growth_of(
 ) -> Growth | None:
     """Returns a start-up's growth over `rounds`. None for too few samples, or if processes came and went.
 
-    If a process had opened as many files as `files_limit` allows, the result always tells this limit.
+    If a process had opened as many files as `files_limit` allows, the result is never None, and contains this limit.
     """
     full = (
         sample.at_ns
@@ -100,7 +100,7 @@ def growth_of(
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:
-    """Returns the growth over several start-ups: means by requests. `lasting` are fields that lasted in nearly all."""
+    """Returns start-ups' mean growth, by requests; None if unknown. `lasting` are fields that lasted in nearly all."""
     known = [growth for growth in growths if growth is not None]
     if not known:
         return None

@@ -1,8 +1,8 @@
 """Latency histogram with HDR buckets: three significant digits from 1 ns to over an hour, in constant memory.
 
-Counts become numpy arrays when they are used, so a block of samples is added in one step. The stored form is the
-standard HdrHistogram V2 text: a head and zigzag LEB128 counts, deflated, as base64. Source of the encoding:
-https://github.com/HdrHistogram/HdrHistogram, `AbstractHistogram.java` and `ZigZagEncoding.java`.
+Counts become numpy arrays only while they are used. The stored form is the standard HdrHistogram V2 text: a head and
+zigzag LEB128 counts, deflated, as base64. Source of the encoding: https://github.com/HdrHistogram/HdrHistogram,
+`AbstractHistogram.java` and `ZigZagEncoding.java`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 # packed    differences between steps, low bytes apart from high ones, deflated: about a byte for each step
 
 _STEP = np.dtype("<u2")
-"""HdrHistogram's indexes end at 35,840 in our range."""
+"""Two bytes are enough for a step's index: in our range HdrHistogram's indexes end at 35,840."""
 
 
 class Counts:
-    """A histogram's steps, and how often each was hit. The values never change, only how compactly they are kept."""
+    """A histogram's steps (buckets), and how often each was hit. Only `pack` changes the form, never the values."""
 
     __slots__ = ("_bytes", "_is_packed", "_width", "total")
 
@@ -58,7 +58,7 @@ class Counts:
         return np.cumsum(steps) if self._is_packed else steps, counts
 
     def pack(self, known: dict[bytes, bytes]) -> None:
-        """Compresses the counts; each use then takes some 20 µs. `known` collects bytes, so equal ones share memory."""
+        """Compresses the counts: a use then takes some 20 µs. `known` collects bytes, so equal counts share memory."""
         if not self._is_packed and len(self._bytes) >= 256:  # packing hardly makes less than this smaller
             steps, counts = self.arrays()
             content = _planes(np.diff(steps, prepend=0).astype(_STEP)) + _planes(counts.astype(f"<u{self._width}"))
@@ -87,15 +87,15 @@ _SUB_HALF = 1 << (_SUB_BITS - 1)
 _COUNTS_SIZE = (HIGHEST_NS.bit_length() - _SUB_BITS + 2) * _SUB_HALF
 """Length of HdrHistogram's array of counts for this range and precision."""
 _OUTER = struct.Struct(">II")
-"""A cookie, and the number of deflated bytes."""
+"""The outer header: a cookie (a mark of the format), and the number of deflated bytes that follow."""
 _HEAD = struct.Struct(">IIIIQQd")
-"""A cookie, the bytes of counts, offset of indexes, digits, lowest and highest value, unit of a value."""
+"""The inner header: cookie, bytes of counts, offset of indexes, digits, lowest and highest value, unit of a value."""
 _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of durations in whole nanoseconds, in steps of three digits. Durations in one step count as equal."""
+    """Counts of durations in whole ns, in steps (buckets) of three digits. Durations in one step count as equal."""
 
     held: Counts = field(repr=False)
     min_ns: int
@@ -261,7 +261,7 @@ class Histogram:
 
 
 def _numbers_of(words: NDArray[np.int64]) -> bytes:
-    """Returns zigzag LEB128 of numbers: signed ones become small positive ones, in 7 bits a byte, lowest bits first."""
+    """Returns numbers in zigzag LEB128: signed ones become positive, with 7 bits in a byte, lowest bits first."""
     zigzag = (words << 1) ^ (words >> 63)
     rest = zigzag[:, np.newaxis] >> np.arange(0, int(zigzag.max(initial=1)).bit_length(), 7)
     every = (rest & 0x7F) | np.where(rest > 0x7F, 0x80, 0)  # the high bit: more bytes come
@@ -302,7 +302,7 @@ def ends_of(steps: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _spans_of(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns each step's least value, and how many values each step has."""
+    """Returns each step's least value (ns), and how many ns it spans."""
     bucket = (steps >> (_SUB_BITS - 1)) - 1
     widths = 1 << np.maximum(bucket, 0)
     return ((steps & (_SUB_HALF - 1)) + np.where(bucket < 0, 0, _SUB_HALF)) * widths, widths

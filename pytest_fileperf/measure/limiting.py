@@ -1,7 +1,7 @@
-"""Names the limit of a run, with the figures that show it. Unclear is better than a wrong name.
+"""Names the bottleneck that limits a load, with the figures that show it. If unsure, it says `unclear`.
 
-Each rule below knows one limit and needs evidence of its own. The first rule that is sure decides. Their order matters:
-a busy core also makes threads, queues and latencies look busy, so cores come first.
+Each rule below knows one limit and needs evidence of its own. The first rule that is sure decides. The rules' order
+matters: a busy core also makes threads, queues and latencies look busy, so cores come first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pytest_fileperf.measure.usage import BUSY_CORE, CHILDREN_WORK, CoreUse, Thr
 from pytest_fileperf.units import format_duration, format_rate
 
 WANTED_CORE = 0.95
-"""A process is saturated if it runs or waits for a core during this share of the time. It hardly ever sleeps."""
+"""A process is saturated if it runs, or waits for a core, during at least this share of the time."""
 NEARLY_BUSY_CORE = 0.85
 """A process whose event loop was never idle is saturated if it wants a core for this share of time."""
 ROOM_ON_CORE = 0.75
-"""A process that wants a core for a smaller share of the time could serve more requests. From here to `BUSY_CORE`
-nobody can tell."""
+"""A process that wants a core for a smaller share of the time could serve more requests. Between this share and
+`BUSY_CORE`, nobody can tell."""
 NEVER_IDLE = 0.10
 """An event loop sets the pace if at most this share of the samples found it idle."""
 FULL_POOL = 0.85
@@ -31,8 +31,8 @@ FULL_POOL = 0.85
 after the other, so the share dips. A pool with room has a far lower mean: it grew to the most threads needed at
 once."""
 QUEUE_FOR_POOL = 1.10
-"""From this many requests in flight per busy thread on, some requests wait for a thread. Fewer may be an error of the
-mean."""
+"""From this many requests in flight per busy thread on, some requests wait for a thread. Fewer than this may be an
+error of the mean."""
 SPARE_POOL = 0.70
 """A pool with a smaller busy share always has a thread to spare for the next request."""
 MOST = 0.50
@@ -42,10 +42,11 @@ FEW = 0.25
 IN_USE = 0.80
 """If the server sets a closed loop's pace, at least this share of connections has a request in flight."""
 SAME_LATENCY = 0.80
-"""From requests sent one by one, a median with waits for cores is predicted. If this prediction is less than this share
-of the median under load, requests wait for each other."""
+"""Requests that are sent one by one predict the median latency under load, with waits for cores. If the prediction is
+less than this share of the real median, requests also wait for each other."""
 LIKE_LATENCY = 0.60
-"""As `SAME_LATENCY`, for the mean. It is smaller, because a few requests and stalls of the machine change a mean."""
+"""If the mean of `Boot.alone` is less than this share of the mean under load, some requests may wait. This share is
+smaller than `SAME_LATENCY`, because single requests and stalls of the machine change a mean."""
 CLEARLY_MORE = 1.2
 """If two processes want a core all the time, the one that ran longer by this factor is the bottleneck."""
 MANY_LOOKS = 10
@@ -63,8 +64,8 @@ class LimitKind(StrEnum):
     """A call in an `async def` blocks the server's loop: the call should be awaited, or run in a thread."""
     THREAD_POOL = "thread pool"
     CONCURRENCY = "concurrency"
-    """The server mostly waits, and would answer more requests in flight in the same time. But requests may share
-    something with a hidden limit, such as a semaphore or a database."""
+    """The server mostly waits. With more requests in flight, it would answer more in the same time. But requests may
+    share a hidden limit, such as a semaphore or a database."""
     DISK = "disk"
     NETWORK = "network"
     RATE = "rate"
@@ -203,7 +204,7 @@ def _event_loop(usage: Usage) -> Limit | None:
 
 
 def _no_room(usage: Usage) -> Limit | None:
-    """Finds a core that is too busy to rule out but not busy enough to blame, or has no data."""
+    """Finds a process that is too busy to rule out, but not busy enough to blame, or has no data."""
     if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(usage)
     return None

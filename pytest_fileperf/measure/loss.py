@@ -51,7 +51,7 @@ class Served:
 
     @property
     def wait_s(self) -> float:
-        """The latency's part in which neither this request nor earlier ones use a core; 0.0 if `is_busy`."""
+        """The part of the latency in which neither this request nor an earlier one uses a core; 0.0 if `is_busy`."""
         if self.is_busy:
             return 0.0
         if self.rate is None:
@@ -67,7 +67,7 @@ class Served:
 
     @property
     def station_s(self) -> float:
-        """`core_s` ÷ `cores`. The queue model has all cores as one faster core, its station."""
+        """`core_s` ÷ `cores`. The queue model treats all cores as a single faster one, its station."""
         return self.core_s / self.cores
 
     @property
@@ -118,7 +118,7 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns how much of `total_s` comes from longer use of cores. `sides` are old and new, with core delays."""
+    """Returns how much of `total_s` comes from longer use of cores. `sides` are (version, core delay), old and new."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:
@@ -161,8 +161,8 @@ def stalls_of(
     """Returns the stalls of the event loop of the process `worker`; None if it had none.
 
     `ends_ns` are the instants at which answers ended, ascending, and complete from start to end of `span_ns`.
-    `connections` is None for an open loop, whose requests go on coming. In a closed loop all connections wait for a
-    stall.
+    `connections` is None for an open loop, whose requests keep coming. In a closed loop, all connections wait until a
+    stall ends.
     """
     start_ns, end_ns = span_ns
     looks = [

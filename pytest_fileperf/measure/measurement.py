@@ -1,4 +1,4 @@
-"""The result of a verb of the `fileperf` fixture: one load's figures in SI units, for plain asserts."""
+"""The result of a method of the `fileperf` fixture: one load's figures in SI units, for plain asserts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pytest_fileperf.measure.usage import Busy, GeneratorUse, Usage, busiest_sha
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
 SATURATED_CPU_SHARE = 0.90
-"""A generator busier than this sets the pace itself (wrk and locust warn at the same share)."""
+"""A load generator that uses more than this share of a core sets the pace itself. wrk and locust warn at the same
+share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +135,8 @@ class Measurement:
     rps: float
     """Successful requests per second of the rounds. In an open loop, the time includes the wait for requests that are
     under way when the rounds end. In a closed loop a request counts by the share of its time that lies in the rounds.
-    If there is time for few requests only, it is the mean number of requests under way ÷ their mean latency. A
-    journey's iteration counts as one request."""
+    With time for only a few requests, `rps` is the mean number of requests under way ÷ their mean latency. A journey's
+    iteration counts as one request."""
     requests: int
     """Successful requests, including those answered after the last round. For a journey, its iterations."""
     errors: int
@@ -149,8 +150,8 @@ class Measurement:
     statuses: Mapping[int, int]
     """All answers by status code."""
     http_requests: int
-    """HTTP requests that were answered, well or not. A journey's iteration may make several, and so may redirects and
-    auth. Otherwise one for each of `requests` and each failed answer."""
+    """HTTP requests that were answered, good or failed. A journey's iteration may make several, and so may redirects
+    and auth. Otherwise each of `requests` and each failed answer is one."""
     http_rps: float
     """HTTP requests that were answered per second, over the same time as `rps`."""
     latency: LatencySummary
@@ -339,7 +340,8 @@ _FELT = 0.02
 """Background work is reported if it needs at least this share of a core. The other version loses as much of its
 rate."""
 _DOUBT = 0.02
-"""Chance of a false report. One late reading or slow request shows in few turns, background work in most."""
+"""Chance of a false report. One late reading or slow request affects few turns (slices of load), background work most
+turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # These requests are followed to their end, so slow ones count.
 
 _MANY = 50
-"""A run with time for so many requests on each connection, one after the other, is not short. One bunch of answers then
+"""A run is not short if each connection has time for at least this many requests in a row. One bunch of answers then
 changes the rate by at most 2 %."""
 
 
@@ -49,7 +49,7 @@ class LittlesLaw:
 
 
 def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | None:
-    """Returns the sum of `count` over the rounds, per second, for a short run by Little's law. None without rounds."""
+    """Returns the sum of `count` over the rounds, per second. Little's law corrects short runs. None without rounds."""
     counted = recording.counted()
     seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     if seconds <= 0:
@@ -110,7 +110,7 @@ def _correction(recording: Recording) -> float:
 # --- metrics
 
 RATE_TOLERANCE = 0.03
-"""The default tolerance of rates. Within half a minute a test then finds a loss of 10 %, and passes the same code."""
+"""The default tolerance of rates. Within half a minute a test then finds a loss of 10 %, and passes unchanged code."""
 
 
 class Unit(StrEnum):
@@ -145,7 +145,8 @@ class Metric:
     percentile: float | None = None
     """For a latency percentile: 99.0 for `p99`. None for other metrics."""
     of_processes: bool = False
-    """Whether the value comes from the server's processes. It is unknown if these changed."""
+    """Whether the value comes from the server's processes. It is unknown if `Recording.processes_changed` has a
+    reason."""
     of_start: bool = False
     """Whether each start-up has one value, which is measured before any load."""
     is_counted: bool = False
@@ -179,7 +180,7 @@ def _time(
     of: str = "latency",
     percentile: float | None = None,
 ) -> Metric:
-    """Returns a metric that is `ns_of` of the durations in a round's field `of`. It needs `least` durations."""
+    """Returns a metric that `ns_of` computes from the durations in a round's field `of`. It needs `least` durations."""
     is_of_events = of != "latency"
 
     def seconds(histogram: Histogram, least: int = 1) -> float | None:
@@ -231,7 +232,7 @@ def _startup(recording: Recording) -> float | None:
 
 
 def _capacity(recording: Recording) -> float | None:
-    """Returns the capacity as the geometric mean over the start-ups, because these differ by factors."""
+    """Returns the geometric mean of the start-ups' capacities, because start-ups differ by factors."""
     rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
     return math.exp(fmean(map(math.log, rates))) if rates else None
 

@@ -1,4 +1,4 @@
-"""Cuts the time of a load into rounds while its tallies take the samples, and returns frozen rounds."""
+"""Cuts a load's time into rounds. Tallies count the finished requests, and `Recorder.finish` returns frozen rounds."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Recorder:
     """The clock of one load. Its `tallies` take every finished request, and `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up: only their
-    number is kept. From that instant on, `stretches` follow each other; each has its end, counted from there, and its
-    kind. Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
+    number is kept. From that instant on, `stretches` follow each other: each is its end, in ns after that instant, and
+    its phase. Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
 
     `server_cpu` returns the server's CPU time so far, in ns. If `connections` is given, rounds get a typical rate (see
     `typical_rps`). With `keeps_ends`, `ends` is kept instead: the typical rate also needs the other generators' ends.
@@ -94,7 +94,7 @@ class Recorder:
         self.leads = Leads(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
-        """Counts an open loop's request, and returns whether to send it. After `patience_ns` it fails as dropped."""
+        """Counts a due request of an open loop. Returns whether to send it: after `patience_ns` it fails as dropped."""
         if due_ns >= self.measured_from_ns:
             self.due_count += 1
             self.first_due_ns = self.first_due_ns or due_ns
@@ -252,11 +252,11 @@ def merged_rounds(
     ends: Sequence[Ends] | None = None,
     connections: int = 0,
 ) -> tuple[Round, ...]:
-    """Returns a load's rounds, joined from its generators' rounds. `shares` has these by the generators' numbers.
+    """Returns a load's rounds, joined from its generators' rounds. `shares` are these rounds by generator number.
 
-    All generators' rounds begin and end at the same instants. With `is_whole`, rounds also keep each generator's part;
-    for parts and steps they do not. `ends` has one item per generator. It gives rounds a typical rate, for which
-    `connections` is the number of connections of all generators together.
+    All generators' rounds begin and end at the same instants. With `is_whole` (not for parts and steps), rounds also
+    keep each generator's part. `ends` has one item per generator. With it, rounds get a typical rate, which needs the
+    number of all generators' `connections`.
     """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):
@@ -278,7 +278,7 @@ def merged_rounds(
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
-    """Returns the joint lead times of all generators, for requests due within `span_ns`. None if no request was due."""
+    """Returns the joint lead times of all generators, for a load of `span_ns`. None if no request was due."""
     whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)

@@ -28,7 +28,7 @@ class Carried:
     """
 
     parts: int = 0
-    """Billionths of requests. As whole numbers they have the same sum, whichever generator counted them."""
+    """Billionths of requests. They are whole numbers, so their sum does not depend on how generators share a load."""
     sent: int = 0
     received: int = 0
     """`sent` and `received` are billionths of bytes."""
@@ -51,7 +51,7 @@ class Carried:
 
 
 PARTS = 1_000_000_000
-"""One request has so many `Carried.parts`."""
+"""One whole request has this many `Carried.parts`."""
 NOTHING_CARRIED = Carried()
 
 
@@ -104,9 +104,9 @@ class Phase(StrEnum):
     ROUND = "round"
     HANDOVER = "handover"
     """The time between the turns of two servers that are loaded alternately. Requests that end in it count in totals
-    and latencies, but in no rate."""
+    and latencies, but only an open loop's rates count them (see `Recording.counted`)."""
     DRAIN = "drain"
-    """The time after the last round until requests in flight have ended. These count as in a handover."""
+    """The time after the last round until requests in flight have ended. These requests count as in a handover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A stretch of time on one start-up. A request belongs to the round in which it ends; for rates see `Carried`."""
+    """A stretch of one start-up's load. A request belongs to the round in which it ends; for rates see `Carried`."""
 
     boot: int
     index: int
@@ -182,7 +182,7 @@ class Round:
     closed_said: int = 0
     """Connections that the server closed after an answer that announced it (`Connection: close`)."""
     opened: int = 0
-    """Connections that were opened in the round. As `most_open`, 0 for parts of a load, because it is unknown."""
+    """Connections that were opened in the round. For parts of a load, this and `most_open` are unknown, and 0."""
     most_open: int = 0
     """The most connections open at one time; with several generators, the sum of each one's most."""
     carried: Carried = NOTHING_CARRIED
@@ -321,7 +321,7 @@ class Boot:
     peak_rss_bytes: int | None = None
     """The sum of the peaks of the server's processes. None if unknown."""
     memory: tuple[tuple[int, int], ...] = ()
-    """Points of the number of answered requests and the peak memory until then, see `usage.Course`. Empty if
+    """Points: how many requests were answered, and the peak memory so far in bytes (see `usage.Course`). Empty if
     unknown."""
     startup_ns: int | None = None
     """Time from the start of the server's process to its first answer; None unless the test asks for it."""
@@ -351,8 +351,8 @@ class Boot:
     alone: Histogram = EMPTY
     """How long (ns) requests took that were sent one by one after the load; empty if none were sent."""
     core_delay: float = 1.0
-    """Time on the server's cores ÷ its CPU time: above 1.0 if other programs used its cores. Outside of a comparison,
-    1.0."""
+    """Time that the server's work took ÷ its CPU time: above 1.0 if other programs used its cores. Always 1.0 outside
+    of a comparison."""
     leads: LeadTimes | None = None
     """Only for an open loop with due requests; else None."""
     thread_pools: tuple[ThreadUse, ...] = ()
@@ -366,7 +366,7 @@ class Boot:
     processes_ended: int = 0
     """How many of the server's processes from before the load ended during it, for example workers that restart."""
     processes_changed: str = ""
-    """Which change among the server's processes makes their use unknown; empty if no change does."""
+    """Which change of the server's processes makes their CPU time and memory unknown; empty if they are known."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
         """Returns the start-up over this load and the `later` one; `memory` is the course over both loads."""
@@ -480,7 +480,7 @@ class Recording:
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Returns one failure for each kind, the most frequent first. Of equally frequent kinds, statuses come first."""
+    """Returns one failure per kind with its total count, most frequent first. At equal counts, statuses come first."""
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)

@@ -28,13 +28,13 @@ _LIBRARIES = (
 """Patterns for files outside the project; the group is the file's name within its library."""
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 _FEW_SAMPLES = 10
-"""Fewer samples of the main thread, or of all other threads, do not tell their functions. A sampler pauses the main
-thread first. Other threads that work for less time than a pause takes are then hardly ever seen."""
+"""Fewer samples of the main thread, or of all other threads, do not show where these spend their time. A sampler pauses
+the main thread first. It then hardly ever sees other threads that work for less time than a pause takes."""
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
-"""Innermost functions of a main thread whose event loop polls in C. If other threads work, it is mostly seen there
-while it waits for the core or for Python's lock."""
+"""Innermost functions of a main thread whose event loop polls in C. If other threads work, samples mostly catch such a
+thread while it waits for the core or for Python's lock."""
 _MOST_SEEN = 0.75
-"""Samples tell the functions of threads if they stand for at least this share of the threads' CPU time."""
+"""Samples show the functions of threads if the samples stand for at least this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
 """Threads and child processes with a smaller share of the CPU time may stay unknown."""
 _WAITING = re.compile(
@@ -50,7 +50,7 @@ for a moment before it is idle again. It may still wait for the core at the next
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A function. It is the same in both versions, although lines move."""
+    """A function. Its `line` does not count for equality, so both versions have equal frames although lines move."""
 
     function: str
     """The name with its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
@@ -60,7 +60,7 @@ class Frame:
     line: int = field(compare=False)
     """The function's first line; 0 if unknown."""
     apart: int = 0
-    """The line again, until `place_of`: samples of two functions with the same name in one file are counted apart."""
+    """The line again, so that functions with the same name in one file are counted apart. 0 after `place_of`."""
     own_code: bool = False
     """After `place_of`: whether the function belongs to the project, not to a package or the standard library."""
     package: str = ""
@@ -84,7 +84,8 @@ class Threads(Enum):
 
 OTHER_THREADS = Frame(function="other threads (functions unknown)", file="", line=0)
 CHILD_PROCESSES = Frame(function="child processes (functions unknown)", file="", line=0)
-"""Stands for programs that the server starts, such as `git` or `ffmpeg`. They end too soon, or are not Python."""
+"""Stands for programs that the server starts, such as `git` or `ffmpeg`. The profiler cannot sample them, because they
+end too soon or are not Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +141,11 @@ def profile_of(
     threads: Threads = Threads.SEEN,
     has_unseen: bool = False,
 ) -> Profile:
-    """Returns a version's profile from its looks. `threads` comes from `threads_of`, over both versions.
+    """Returns a version's profile from its looks. `threads` is the result of `threads_of` for both versions' looks.
 
-    Each look is a run of the sampler. A sampler even sees threads that wait for the core, so samples are weighted by
-    CPU time. With `has_unseen`, child processes with unknown functions get their share of that time. Raises ValueError
-    for a line that is not a stack.
+    Each look is a run of the sampler. Samples are weighted by CPU time, because a sampler also sees threads that wait
+    for the core. With `has_unseen`, child processes with unknown functions get their share of that time. Raises
+    ValueError for a line that is not a stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     torn_stacks = set[Stack]()
@@ -195,7 +196,7 @@ def _work(spent: CpuTime) -> bool:
 
 
 def _are_known(seen: Counter[Stack], expected: float) -> bool:
-    """Returns whether samples tell the threads' functions. The threads' CPU time stands for `expected` samples."""
+    """Returns whether samples show the threads' functions. The threads' CPU time should give `expected` samples."""
     leaves: Counter[Frame] = Counter()
     for stack, count in seen.items():
         leaves[stack[-1]] += count
@@ -216,7 +217,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns the look with the other threads' stacks from `held` (owners of Python's lock) if these fit."""
+    """Returns `look`. Stacks of all but the main thread come from `held` (owners of Python's lock) if these fit."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
@@ -249,7 +250,7 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields each stack in py-spy's text: is it a main thread's, its functions, its samples. Raises ValueError."""
+    """Yields (is the main thread's, stack, number of samples) for each line of py-spy's text. Raises ValueError."""
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():

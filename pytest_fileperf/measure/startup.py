@@ -46,7 +46,7 @@ class ImportGrowth:
 
 
 def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> ImportTimes:
-    """Returns the imports in the log of `workers` processes. `own_files` are the app's, not installed ones."""
+    """Returns the imports in the log of `workers` processes. `own_files` are the app's files, no packages' files."""
     own = tuple(file.removesuffix(".py").removesuffix(f"{os.sep}__init__") for file in own_files)
 
     def named(module: str) -> str:
@@ -69,8 +69,9 @@ def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> Imp
 def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[ImportTimes]) -> list[ImportGrowth]:
     """Returns the imports that account for the start-up's growth, at most five, the largest first.
 
-    Empty if they explain less than half of it. `bases` are start-ups of the old version, `nows` of the new one. An
-    import must take longer in each of `nows` than in any of `bases`: a busy moment slows only few.
+    Empty if the imports explain less than half of `growth_s`. `bases` are start-ups of the old version, `nows` of the
+    new one. An import must take longer in each of `nows` than in any of `bases`. A busy moment slows only few
+    start-ups.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

@@ -1,6 +1,7 @@
 """Takes the finished requests of one part of a load, or of one step. Its recorder says when rounds begin and end.
 
-The hot path is two appends to typed arrays, or three in alternating turns. Histograms are made from whole blocks.
+The hot path is two appends to typed arrays, or three if two versions are loaded alternately. Histograms are made from
+whole blocks.
 """
 
 from __future__ import annotations
@@ -183,8 +184,8 @@ class Tally:
     ) -> None:
         """Takes a good answer. Its latency counts from when the request was due (open loop) or sent (closed loop).
 
-        A request that was due in the warm-up belongs to the warm-up, whenever it ends. So each later due request is
-        counted as a success or a failure.
+        A request that was due in the warm-up belongs to the warm-up, whenever it ends. So each request that was due
+        later is counted as a success or a failure.
         """
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
@@ -272,7 +273,7 @@ class Tally:
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
-        """Adds the number of HTTP answers to the last success or failure: a journey has several."""
+        """Counts the HTTP answers behind the last success or failure, because a journey has several."""
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:

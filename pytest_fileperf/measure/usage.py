@@ -1,4 +1,4 @@
-"""Use of server and generator during the rounds, as shares of their time, from samples taken meanwhile."""
+"""Use of cores, threads and storage by server and generator: shares of the rounds' time, from samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GeneratorUse:
     """Cores that the generator ran on; empty if unknown."""
     connections: int
     rps: float
-    """Its successful requests per second of the rounds."""
+    """The generator's successful requests per second of the rounds."""
     errors: int
     cpu_share: float
     """CPU seconds per second of the rounds: 1.0 is a whole core."""
@@ -105,7 +105,7 @@ def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
 BUSY_CORE = 0.90
 """A process that runs for this share of the time is saturated: waking up takes the rest of the time."""
 CHILDREN_WORK = 0.05
-"""CPU seconds per second from which children count as working for the server."""
+"""Child processes count as working for the server if they use at least this many CPU seconds per second."""
 _NEARLY_ALL = 0.95
 """A pool is full if this share of its threads is busy: one may be about to take work."""
 
@@ -171,7 +171,7 @@ class Span:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns a value's growth per ns, with straight lines between samples; None with fewer than two values."""
+        """Returns a value's growth per ns, interpolated between samples; None if samples with the value are too few."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -256,7 +256,7 @@ class Usage:
 
     @cached_property
     def busiest_children(self) -> tuple[float, ...]:
-        """CPU seconds per second of child processes with noticeable work, the busiest first, if samples saw them."""
+        """CPU seconds per second of the last start-up's child processes with noticeable work, the busiest first."""
         if self.children_ran < CHILDREN_WORK:
             return ()
         *_, span = self._spans
@@ -389,11 +389,11 @@ def _mean(values: Sequence[float]) -> float:
 # An app in the test process is its own generator. There only the host counts.
 
 BUSY = 0.03
-"""Share of the time from which a machine counts as busy. On an otherwise idle machine, the test run and the kernel take
-less than 0.01. From about here on, others slow a rate by more than its usual tolerance of 5 %."""
+"""A machine counts as busy if other programs have a wanted core for at least this share of the time. On an otherwise
+idle machine, the test run and the kernel take less than 0.01. From here on, others may slow a rate by more than 5 %."""
 _COLD = 2.0
-"""A rate may lose this many times the share of the time that other programs had its core. They also make requests cost
-more CPU time. In 28 runs of the same code, other programs had 4 to 34 % of the time. Rates lost up to twice that
+"""A rate may lose this many times the share of the time that other programs had a core. Other programs also make
+requests cost more CPU time. In 28 runs of the same code, they had 4 to 34 % of the time. Rates lost up to twice that
 share."""
 _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
 """Units of metrics that get worse with less time on a core. Memory and error rates do not."""
@@ -404,11 +404,11 @@ class Busy:
     """Shares of the time in which other programs had a wanted core; 0.0 if the system does not report it."""
 
     server: float = 0.0
-    """For the server: the time taken from it ÷ the number of cores that it wanted on average, at least 1."""
+    """Share of the time taken from the server ÷ the cores that it wanted on average, at least 1."""
     generator: float = 0.0
     """As `server`, for the load generator."""
     host: float = 0.0
-    """The part of the greater of both shares that the host of a virtual machine had."""
+    """How much of the greater of `server` and `generator` the host of a virtual machine took."""
 
     @property
     def is_busy(self) -> bool:
@@ -424,7 +424,7 @@ class Busy:
     def explains(self, metric: Metric) -> float:
         """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
 
-        If others had the core for the share t of the time, a rate loses t times `_COLD`. For a percentile it matters
+        If others had the core for the share t of the time, a rate may lose t times `_COLD`. For a percentile it matters
         which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). A percentile
         with a share r of requests above may be 1 / (1 - t / r) times as long.
         """
@@ -460,8 +460,8 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
     """Returns the share of the time that other programs took from server or generator, and the host's part of it.
 
-    `ran` and `waited` are the seconds per second of this one of the two. `other_side_ran` is the other one's time on
-    the same `cores`.
+    `ran` and `waited` are in seconds per second. `other_side_ran` says how long the other of the two ran on the same
+    `cores`.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
@@ -499,7 +499,7 @@ _MOST_POINTS = 64
 def course_of(
     readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
 ) -> Course:
-    """Returns the course of a load. Each of `readings` is an instant and the peak memory so far.
+    """Returns the course of a load. Each of `readings` is an instant in ns and the peak memory so far in bytes.
 
     `warmed` requests were answered before the rounds. `warm` are the stretches of this warm-up: start and end, in ns
     before the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
@@ -527,7 +527,7 @@ def course_after(earlier: Course, later: Course) -> Course:
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
-    """Returns the first and last point of each stretch without growth. If these are too many, returns `most`."""
+    """Returns the first and last point of each stretch without growth, but no more than `most` points."""
     points = tuple(points)
     sizes = [size for _, size in points]
     kept = [
