@@ -150,9 +150,8 @@ _AROUND = 0.6
 _WORTH_NAMING = 0.05
 """A function with a smaller share of the whole growth is left out."""
 _OF_A_CALLER = 0.2
-"""A caller of the greatest cause is left out if it has less than this share of the whole growth. The cause's use of
-caches and garbage may slow its callers. In 6 of 38 slower libraries, an unchanged caller had up to 0.18 of the
-growth."""
+"""A caller of the greatest cause is left out if it has less than this share of the growth. The cause's use of caches
+and garbage may slow its callers. In 6 of 38 slower libraries, an unchanged caller had up to 0.18 of the growth."""
 _IN_EACH = 0.25
 """Each look (a profile of both versions) must show at least this share of a function's growth. A profiler that had to
 wait for a core takes many samples at once afterwards. So one moment may fill a tenth of all samples."""

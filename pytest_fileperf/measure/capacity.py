@@ -20,7 +20,7 @@ class CapacityEnd(StrEnum):
     """The server met its limits at every rate that the load generator could make. So the server's capacity is at least
     the highest of these rates."""
     NO_RATE = "no rate holds"
-    """No rate meets the limits, even a small share of a closed loop's rate."""
+    """No rate meets the limits, not even a small share of a closed loop's rate."""
     SMOKE = "smoke run"
     """A smoke run made a few requests and did not search. `Capacity.rate` is just the pace of these requests."""
 
@@ -57,7 +57,7 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server meets its limits. Rates are requests per second.
 
-    A server is slower under some loads than under others. `rate` is for its median pace: under half of the loads it is
+    A server is slower under some loads than under others. `rate` is for its median pace: half of the loads find it
     faster.
     """
 

@@ -45,8 +45,8 @@ SAME_LATENCY = 0.80
 """Requests that are sent one by one predict the median latency under load, with waits for cores. If the prediction is
 less than this share of the real median, requests also wait for each other."""
 LIKE_LATENCY = 0.60
-"""If the mean of `Boot.alone` is less than this share of the mean under load, some requests may wait. This share is
-smaller than `SAME_LATENCY`, because single requests and stalls of the machine change a mean."""
+"""Below this share of the mean latency under load, the mean of `Boot.alone` leaves open whether some requests wait. It
+is smaller than `SAME_LATENCY`, because single requests and stalls of the machine change a mean."""
 CLEARLY_MORE = 1.2
 """If two processes want a core all the time, the one that ran longer by this factor is the bottleneck."""
 MANY_LOOKS = 10

@@ -16,8 +16,7 @@ from pytest_fileperf.measure.usage import Busy, GeneratorUse, Usage, busiest_sha
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
 SATURATED_CPU_SHARE = 0.90
-"""A load generator that uses more than this share of a core sets the pace itself. wrk and locust warn at the same
-share."""
+"""Above this share of a core, a generator sets the pace itself (wrk and locust warn at the same share)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,7 @@ class Measurement:
     """All answers by status code."""
     http_requests: int
     """HTTP requests that were answered, good or failed. A journey's iteration may make several, and so may redirects
-    and auth. Otherwise each of `requests` and each failed answer is one."""
+    and auth. Otherwise each of `requests` and each failed answer counts as one."""
     http_rps: float
     """HTTP requests that were answered per second, over the same time as `rps`."""
     latency: LatencySummary
@@ -340,8 +339,8 @@ _FELT = 0.02
 """Background work is reported if it needs at least this share of a core. The other version loses as much of its
 rate."""
 _DOUBT = 0.02
-"""Chance of a false report. One late reading or slow request affects few turns (slices of load), background work most
-turns."""
+"""Chance of a false report. One late reading or slow request affects few turns (slices of load), background work
+most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,8 +145,7 @@ class Metric:
     percentile: float | None = None
     """For a latency percentile: 99.0 for `p99`. None for other metrics."""
     of_processes: bool = False
-    """Whether the value comes from the server's processes. It is unknown if `Recording.processes_changed` has a
-    reason."""
+    """Whether the value comes from the server's processes. It is unknown if these processes changed."""
     of_start: bool = False
     """Whether each start-up has one value, which is measured before any load."""
     is_counted: bool = False

@@ -84,8 +84,7 @@ class Threads(Enum):
 
 OTHER_THREADS = Frame(function="other threads (functions unknown)", file="", line=0)
 CHILD_PROCESSES = Frame(function="child processes (functions unknown)", file="", line=0)
-"""Stands for programs that the server starts, such as `git` or `ffmpeg`. The profiler cannot sample them, because they
-end too soon or are not Python."""
+"""Programs that the server starts, such as `git` or `ffmpeg`. They end too soon for samples, or are not Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,7 @@ class Profile:
     torn_stacks: frozenset[Stack] = frozenset()
     """Stacks that may mix functions of different moments, if only some stacks do."""
     notes: tuple[str, ...] = ()
-    """Why single processes could not be sampled, a line each."""
+    """Why some processes could not be sampled, one text for each reason."""
 
     @property
     def seconds(self) -> float:

@@ -1,7 +1,6 @@
 """Takes the finished requests of one part of a load, or of one step. Its recorder says when rounds begin and end.
 
-The hot path is two appends to typed arrays, or three if two versions are loaded alternately. Histograms are made from
-whole blocks.
+The hot path is two appends to typed arrays, or three in a comparison. Histograms are made from whole blocks.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ class Tally:
         self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
-        """Returns whether `success` is cheap for a request that ended then: no round closes, and no block gets full."""
+        """Returns whether `success` is cheap for a request with this end: no round closes, and no block gets full."""
         return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
 
     def success(
@@ -269,7 +268,7 @@ class Tally:
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
-        """Returns whether a request is measured. An open loop's request is not if it was due in the warm-up."""
+        """Returns whether a request is measured. False for an open loop's request that was due in the warm-up."""
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:

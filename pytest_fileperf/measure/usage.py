@@ -119,7 +119,7 @@ class CoreUse:
     main_ran: float = 0.0
     """Share of the time in which its main thread ran; 0.0 if the system does not report it."""
     main_waited: float = 0.0
-    """Share of the time in which its main thread waited for a core; 0.0 if the system hides it."""
+    """Share of the time in which its main thread waited for a core; 0.0 if not reported."""
 
     @property
     def wanted(self) -> float:

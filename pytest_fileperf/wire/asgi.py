@@ -1,7 +1,8 @@
 """Calls an ASGI app in this process as a server would, streaming both ways with back-pressure.
 
-Unlike `httpx.ASGITransport` it collects nothing. The app reads the request while the client still makes it, and sends
-its chunks one by one. So times to first byte and memory are as with a real server. `lifespan` starts and stops the app.
+Unlike `httpx.ASGITransport`, it collects no bodies. The app reads the request while the client still makes it, and
+sends its chunks one by one. So times to first byte and memory are as with a real server. `lifespan` starts and stops
+the app.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     `state` is the lifespan's state: each request gets a copy, as ASGI says. If an app raises before it answered, the
     client gets the response 500. If it raises later, the client gets httpx.RemoteProtocolError. Both log a traceback,
     as servers do. A request's read timeout limits how long the app sends nothing, after the client has sent all it has.
-    Connecting and writing cannot be late here. Closing the transport ends the requests under way.
+    Connect and write timeouts have no effect here. Closing the transport ends the requests under way.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Disconnects the requests under way, and waits until the app has ended them.
 
-        Cancels the app's tasks if this takes long.
+        Cancels the app's tasks if they take longer than `CLOSE_GRACE_S`.
         """
         for exchange in tuple(self._running.values()):
             exchange.disconnect()
@@ -177,7 +178,7 @@ class _Exchange(httpx.AsyncByteStream):
             _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
-        """Returns the next piece of the request. After the last piece, it waits for the end of the response."""
+        """Returns the request's next piece. After the last, waits for the response's end, and returns a disconnect."""
         if not self._request_read and not self._complete and self._failure is None:
             return await self._next_part()
         if not self._complete and self._failure is None:
@@ -205,7 +206,7 @@ class _Exchange(httpx.AsyncByteStream):
         return {"type": "http.request", "body": bytes(block), "more_body": not self._request_read}
 
     async def send(self, message: Message) -> None:
-        """Passes a message on to the client. Raises OSError if the client has gone, RuntimeError if out of order."""
+        """Passes a message on to the client. Raises OSError if the client has gone, RuntimeError for a bad message."""
         if self._failure is not None:
             raise OSError("the client has disconnected")
         expected = "http.response.start" if self._start is None else "http.response.body"

@@ -11,7 +11,7 @@ import httpx
 from pytest_fileperf.wire.framing import MAX_HEAD_BYTES, check_trailers
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
-"""The line before a chunk, without its LF. This allows the same as h11, which httpx uses."""
+"""The line before a chunk, without its LF. The pattern allows the same lines as h11, which httpx uses."""
 
 
 class _Line(Enum):

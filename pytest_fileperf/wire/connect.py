@@ -88,7 +88,7 @@ async def require_allowed(origin: Origin, only_to: Network) -> None:
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
-    """Returns how the server broke the protocol on a connection without a request. None if it did not."""
+    """Returns how the server broke the protocol on a connection without a request; None if the connection is good."""
     if isinstance(sock, ssl.SSLSocket):
         return Breach.OUT_OF_STEP if sock.pending() else None
     try:
@@ -126,7 +126,7 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]
-    """Returns the host's addresses in the form of getaddrinfo. Only a name needs the thread that calls getaddrinfo."""
+    """Returns the host's addresses as getaddrinfo does. Only a name, not an IP address, needs getaddrinfo's thread."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, origin.host)
@@ -177,7 +177,7 @@ async def _encrypted(sock: socket.socket, origin: Origin, context: ssl.SSLContex
 
 
 async def _ready(add: Callable[..., object], remove: Callable[[int], object], fd: int) -> None:
-    """Waits for a file descriptor. `add` and `remove` are an event loop's methods, such as `add_reader`."""
+    """Waits until `fd` is ready. `add` and `remove` are methods of the event loop, such as `add_reader`."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

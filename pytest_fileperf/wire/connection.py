@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection on the running event loop: a raw non-blocking socket, one request at a time, callbacks only.
 
 There is no asyncio transport in between. A request is one `send` (or `sendfile`), and the callback that reads an answer
-parses it. If nobody wants a body, the kernel drops it (`MSG_TRUNC`), or it is read into a buffer that all share. The
-owner (`transport` or `drive`) decides when to send, how long to wait and how to judge the answer.
+parses it. If nobody wants a body, the kernel drops it (`MSG_TRUNC`), or it is read into a shared buffer. The owner
+(`transport` or `drive`) decides when to send, how long to wait and how to judge the answer.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Connection:
         self.switched = False
         """Whether an answer has switched to another protocol. All further bytes are then a body."""
         self.started_ns = 0
-        """When the first byte of the current request was written. All times here are by `time.monotonic_ns`."""
+        """When the first byte of the current request was written. All times are from `time.monotonic_ns`."""
         self.first_byte_ns = 0
         self.ended_ns = 0
         self.body_bytes = 0
@@ -196,7 +196,7 @@ class Connection:
             self._loop.call_soon(self._readable_again)
 
     def _read_to_the_end(self) -> None:
-        """Reads all bytes that came before the server reset the connection. uvloop calls a reader once for both."""
+        """Reads all bytes that came before a reset. uvloop calls the reader only once for the bytes and the reset."""
         while self._exchange is not None and not self._paused:
             before_ns, self.ended_ns = self.ended_ns, 0
             self._readable()
@@ -228,7 +228,7 @@ class Connection:
             self._end()
 
     def _take_start(self, received: int, known: KnownAnswers) -> None:
-        """Takes the first bytes of an answer. If they equal a known good answer, it is complete."""
+        """Takes the first bytes of an answer. If they equal a known good answer, the answer is complete."""
         raw = bytes(self._scratch.view[:received])
         answer = known.get(raw)
         if answer is not None and not self._sender.unfinished:

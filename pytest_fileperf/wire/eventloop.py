@@ -9,8 +9,8 @@ import sys
 from pytest_fileperf.errors import FilePerfError
 
 _FILES = 16
-"""A process must be able to open this many more files. uvloop opens seven, and needs nine. With fewer than four, libuv
-ends the process (SIGABRT)."""
+"""The process must be able to open this many more files. A uvloop opens seven files, and needs room for nine. With room
+for fewer than four, libuv ends the process (SIGABRT)."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -15,21 +15,21 @@ from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
-"""If fewer bytes of a body are left, they are read, because skipping saves nothing. Only Linux skips, with
-`MSG_TRUNC`."""
+"""An unwanted rest of a body is skipped only if it is longer. For shorter rests, skipping saves nothing. Only Linux
+skips, with `MSG_TRUNC`."""
 _KNOWN_MOST = 64
-"""Most known answers to keep, of some KiB each. A `date` header makes a new answer each second. Without a limit, these
-would look like a memory leak."""
+"""At most this many known answers are kept, of some KiB each. A `date` header makes a new answer each second. Without a
+limit, kept answers would look like a memory leak."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
-    """The good answers to one request: by an answer's bytes, its head and the length of its body.
+    """Good answers to one request. Maps an answer's bytes to its head and its body's length in bytes.
 
     All connections that send this request share them.
     """
 
     LONGEST_BYTES = 4096
-    """Longer answers are parsed each time. Parsing costs most for their heads, and `HeadCache` keeps these."""
+    """Longer answers are parsed each time. Most of the cost is in parsing heads, and `HeadCache` keeps parsed heads."""
 
     def keep(self, raw: bytes, head: ResponseHead, body_bytes: int) -> None:
         if len(self) >= _KNOWN_MOST:
@@ -49,7 +49,7 @@ class Breach(StrEnum):
 
 
 class Exchange(Protocol):
-    """A request under way, in the view of its connection, which reports the answer by these calls."""
+    """A request under way. Its connection reports the answer by these calls."""
 
     def on_head(self, head: ResponseHead) -> bool:
         """Gets the answer's head. Returns whether the owner wants the body."""
@@ -62,8 +62,8 @@ class Exchange(Protocol):
     def on_end(self, repeated: bool) -> bool:
         """Is called once the answer is complete. The connection is then free, or closed if it cannot be used again.
 
-        Returns whether the same bytes are always a good answer. If so, later answers with these bytes cause only this
-        call, and `repeated` is True.
+        Returns whether the same bytes are always a good answer. If so, a later answer with these bytes causes only this
+        call, with `repeated` True.
         """
         ...
 
@@ -80,7 +80,7 @@ class Sockets:
     def __init__(self) -> None:
         self.open = 0
         self.most_open = 0
-        """The most connections that were open at one time in the current round. The recorder sets it back."""
+        """The most connections open at one time in the current round. The recorder resets it for each round."""
         self.opened = 0
         self.closed_said = 0
         """How many connections the server closed after it had announced this (`Connection: close`)."""

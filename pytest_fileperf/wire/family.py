@@ -28,7 +28,7 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "Timeout": attrgetter("connect", "read", "write", "pool"),
     "URL": str,
 }
-"""By class name: how an object of httpx or httpx2 becomes a plain value, which both packages accept."""
+"""For each class name, a function that makes a plain value of such an object. Both packages accept this value."""
 
 
 def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:

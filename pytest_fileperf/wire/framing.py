@@ -21,7 +21,7 @@ MAX_HEAD_BYTES = 100 * 1024
 """Longer heads and chunk lines are refused, as in httpx."""
 
 _CACHED_HEADS = 256
-"""Most parsed heads to keep, of about a KiB each. A `date` header makes a new head each second."""
+"""At most this many parsed heads are kept, of about a KiB each. A `date` header makes a new head each second."""
 _INFORMATIONAL_HEADS = 1000
 """At most this many informational heads (1xx) may come before the final head. So no request lasts for ever."""
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
@@ -68,7 +68,7 @@ class HeadCache:
         self._heads: dict[bytes, ResponseHead] = {}
 
     def get(self, raw: bytes) -> ResponseHead:
-        """Returns the parsed head. `raw` ends with its blank line. Raises httpx.RemoteProtocolError."""
+        """Returns the parsed head. `raw` is the head with its blank line. Raises httpx.RemoteProtocolError."""
         head = self._heads.get(raw)
         if head is None:
             head = _parse_head(raw)
@@ -85,7 +85,7 @@ def check_trailers(raw: bytes) -> None:
 
 
 class HeadReader:
-    """Finds the final head of an answer in bytes that arrive in any pieces. Skips informational heads."""
+    """Finds the final head of an answer in bytes that arrive in any pieces. Skips informational heads (1xx)."""
 
     __slots__ = ("_heads", "_informational", "partial")
 

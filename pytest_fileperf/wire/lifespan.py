@@ -26,7 +26,7 @@ class Lifespan:
     """An async context manager that starts an app on entry and shuts it down on exit, as a server does.
 
     `state` is the lifespan's state, which each request gets. An app without a lifespan is served without one. Raises
-    ServerStartError if the app cannot start. A failing shutdown is logged. The caller must limit the time of both.
+    ServerStartError if the app cannot start. A failing shutdown is logged. Callers must limit the time of both phases.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -22,13 +22,13 @@ def piece_counter(each: Each) -> _Events | _Lines | _Sizes:
 
 
 class _Events:
-    """Counts server-sent events. An empty line completes an event if a line before it, of the same event, is `data`."""
+    """Counts server-sent events. An empty line completes an event that has a `data` line."""
 
     __slots__ = ("_after_cr", "_begun", "_has_data", "_line")
 
     def __init__(self) -> None:
         self._line = b""
-        """The start of an incomplete line."""
+        """The start of an incomplete line, at most `_NAME_BYTES`."""
         self._has_data = False
         self._after_cr = False
         """Whether the last byte was a carriage return. A line feed that follows belongs to the same line end."""

@@ -1,4 +1,4 @@
-"""From a request of httpx to its bytes: a head, and a body from memory and files."""
+"""Turns a request of httpx into bytes: a head, and a body from memory and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_fileperf.wire.family import FamilyClient, kind
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
-"""Up to this size of a body, head and body are joined, so that a small request is one `send`."""
+"""A body of at most this size is joined with its head, so that a small request is one `send`."""
 _ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
@@ -25,7 +25,7 @@ _LONGEST_FORM_BYTES = 16 << 20
 
 
 class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """A request body of known pieces.
+    """A request body whose pieces are known before it is sent.
 
     Any httpx transport can send it, but only `LoadTransport` uses `sendfile` for files.
     """
@@ -54,7 +54,7 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
 class WireRequest:
     """A request as bytes, which can be sent any number of times.
 
-    If it has fields such as `{id}`, each time gets new values.
+    If it has fields such as `{id}`, it gets new values each time.
     """
 
     __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
@@ -205,7 +205,7 @@ class LoadClient(FamilyClient):
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Returns the value with random bytes for each payload. Adds the payload to `placeholders`, by these bytes."""
+    """Returns the value with random bytes in place of each payload. `placeholders` gets the payload by these bytes."""
     if isinstance(value, Payload):
         token = b"<" + uuid4().hex.encode() + b">"
         placeholders[token] = value

@@ -1,4 +1,4 @@
-"""Sends the bytes of a connection that the socket does not take at once, from memory or from files."""
+"""Sends a connection's bytes, from memory or from files. Bytes that the socket does not take at once follow later."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import httpx
 from pytest_fileperf.wire.payload_files import FileSegment
 
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""Exceptions of a non-blocking socket, if the call would have to wait."""
+"""A non-blocking socket raises one of these if the call would have to wait."""
 _COPY_BYTES = 256 * 1024
-"""Without `sendfile` (TLS, Windows), this much of a file is read and sent at once."""
+"""Without `sendfile` (TLS, Windows), a file is read and sent in blocks of this size."""
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 """With this flag, the kernel puts a head and the file behind it into the same packets."""
 
@@ -99,7 +99,7 @@ class Sender:
     def drop(self) -> None:
         """Forgets unsent pieces and the callbacks.
 
-        These form a reference cycle, and no garbage collector runs during a load.
+        The callbacks form a reference cycle, and no garbage collector runs during a load.
         """
         self._pieces.clear()
         self._on_failure = lambda _: None
@@ -147,7 +147,7 @@ class Sender:
         return True
 
     def _send_first(self) -> bool:
-        """Returns whether the socket took all of the first piece."""
+        """Sends from the first piece, and returns whether the socket took all of it."""
         rest = self._send_once(self._pieces[0], more=len(self._pieces) > 1)
         if rest is None:
             self._pieces.popleft()

@@ -1,7 +1,7 @@
 """Compiles requests with fields, such as `{id}`, into their common bytes and the values of each row of a feed.
 
-httpx builds each request once, with a token in place of each field, so that the bytes are httpx's own. They are cut at
-the tokens. For each row, only the values are kept.
+httpx builds each request once, with a token in place of each field, so that the bytes are httpx's own. The bytes are
+cut at the tokens. For each row, only the values are kept.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pytest_fileperf.wire.values import written
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
 _LENGTH = re.compile(rb"(?<=\r\ncontent-length: )[0-9]+", re.IGNORECASE)
 _EMBEDDED_BYTES = 1024
-"""Shorter pieces become one with the piece before, once for all requests. Longer pieces stay alone, because many
-recipes may share them."""
+"""Shorter pieces are added to the piece before them, once for all requests. Longer pieces stay apart, because many
+recipes (requests with fields) may share them."""
 _JOINED_BYTES = 64 * 1024
 """Shorter pieces are joined with their neighbours for each request, because a copy costs less than another `send`."""
 
@@ -41,17 +41,17 @@ class _Filled(Enum):
 
 
 _Values: TypeAlias = list[bytes]
-"""A field's values, as one kind of place (`Place`) needs them: bytes for each row of the feed. `{id}` is a field."""
+"""A field's values, as bytes for each row of the feed, written for one kind of `Place`. `{id}` is a field."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Neighbouring pieces, which are joined anew for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
 Fill: TypeAlias = Callable[[WireRequest, int], None]
-"""Changes a request of a connection into the request for the feed's row with this number."""
+"""A function that changes a connection's request into the request for the feed's row with the given number."""
 
 
 def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
-    """Returns a function that fills in any kind of request. `fixed_bytes` is the body's length without values."""
+    """Returns a function that fills in any kind of request. `fixed_bytes` is the length of the body without values."""
     is_head, is_last = request.is_head, request.is_last
     only = runs[0] if len(runs) == 1 and isinstance(runs[0], tuple) else None
 
@@ -81,7 +81,7 @@ def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, aft
 
 
 def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
-    """Returns a function that fills in requests without fields, as a part of a load may have."""
+    """Returns a function for requests without fields: every call makes the same request."""
     made = WireRequest()
     _filling(request, runs, fixed_bytes=request.body_bytes, body_values=())(made, 0)
     is_head, is_last, body_bytes = made.is_head, made.is_last, made.body_bytes
@@ -121,7 +121,7 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
 
 
 def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
-    """Returns a function for each recipe, a request with fields. It fills in the values of a row.
+    """Returns one function for each recipe (a request with fields). The function fills in the values of a row.
 
     Raises PlanError for an unusable value, and any error from `build`.
     """
@@ -210,7 +210,7 @@ def _with_length(part: _Piece) -> Iterator[_Piece]:
 
 
 class _Tokens:
-    """Texts that stand for values while httpx builds a request. All are as long as a unique text."""
+    """Texts that stand for values while httpx builds a request. A token is `UNIQUE_BYTES` long, as a unique text is."""
 
     def __init__(self) -> None:
         self._mark = uuid4().hex

@@ -28,7 +28,7 @@ from pytest_fileperf.wire.request import compile_request
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _QUEUED_BYTES = 1 << 20
-"""The connection stops reading if this much of a body is unread."""
+"""The connection stops reading if the client has left more than this of a body unread."""
 _KEPT_IDLE_NS = 5_000_000_000
 """A connection without a request for this long is not used again, as in httpx."""
 _TIMER_SLACK_S = 0.005
@@ -42,11 +42,11 @@ class LoadTransport(httpx.AsyncBaseTransport):
     Responses and errors belong to the client's package: httpx's names below also stand for httpx2's.
 
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
-    With `max_connections`, further requests wait (httpx.PoolTimeout). With None, the default, no request waits: a load
-    decides its own concurrency. `only_to` are IP addresses. The transport connects to these and to this machine, and
-    refuses every other host (httpx.ConnectError). So no redirect leads a load away. With None, the default, it refuses
-    no host. Transports of one event loop may share a `scratch`, so that thousands need not have buffers each. Needs an
-    asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
+    With `max_connections`, further requests wait for a free connection (httpx.PoolTimeout). With None, the default, no
+    request waits: a load decides its own concurrency. `only_to` are IP addresses. The transport connects to these and
+    to this machine, and refuses every other host (httpx.ConnectError). So no redirect leads a load away. With None, the
+    default, it refuses no host. Transports of one event loop may share a `scratch`, so that thousands of them need only
+    one set of buffers. Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self.breaches: Counter[Breach] = Counter()
         """How often servers broke the protocol in each way."""
         self.under_way: Callable[[], Callable[[int], None]] | None = None
-        """If given, it is called when a request starts, and returns a function. This function is called with the time
-        in nanoseconds when the answer has ended, or failed."""
+        """If given, it is called when a request starts, and returns a function. That function is called once the answer
+        has ended or failed, with this instant in ns."""
         self.unsent_bytes = 0
-        """How many bytes of requests were still unsent when their answers came."""
+        """How many bytes of requests were still unsent when the answers came."""
 
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
         """Sends the request, and returns once the response's head has arrived."""
@@ -148,7 +148,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             connection.breach = None
 
     def release_place(self) -> None:
-        """Lets the next request start that waits because of `max_connections`."""
+        """Lets the next request start if one waits because of `max_connections`."""
         if self._places is not None:
             self._under_way -= 1
             self._places.release()
@@ -195,7 +195,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             raise
 
     def _free_connection(self, origin: Origin) -> Connection | None:
-        """Returns the free connection that was used last and is still good. None if there is no good one."""
+        """Returns the most recently used free connection that is still good; None if no free connection is good."""
         free = self._free.get(origin)
         while free:
             connection = free.pop()
@@ -266,7 +266,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
-    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS it begins with HTTP/2 at once."""
+    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS, its first bytes are HTTP/2."""
 
     def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
         self._family, self._only_to = family, only_to
@@ -277,7 +277,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Returns the response.
 
-        Raises RemoteProtocolError if it is in HTTP/1.1, ConnectError if `only_to` lacks the host.
+        Raises RemoteProtocolError if the response is in HTTP/1.1, ConnectError if `only_to` does not allow the host.
         """
         origin, broken = _origin(request), self._family.RemoteProtocolError
         try:

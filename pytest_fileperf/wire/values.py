@@ -1,4 +1,4 @@
-"""Converts values of a feed to bytes, as httpx would write them in their place."""
+"""Converts a feed's values to the bytes that httpx would write for them in a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 3
 
 
 def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
-    """Returns the values as bytes for a kind of place, or for URLs if `place` is None.
+    """Returns the values as bytes for one kind of place in a request. If `place` is None, the values are URLs.
 
     Raises PlanError for a value that cannot be sent. Its message begins with `what` and the row's number.
     """
