@@ -196,7 +196,7 @@ def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> Non
     for bad, why in (
         (good.replace('"schema": 3', '"schema": 99'), "Upgrade pytest-fileperf"),
         (f"<<<<<<< HEAD\n{good}", "conflict markers of a merge, from line 1 on"),
-        (good.replace(key, f"{key}: {{}},\n  {key}"), "a baseline has 'test_b.py::test_three' twice"),
+        (good.replace(key, f"{key}: {{}},\n  {key}"), "a baseline has the key 'test_b.py::test_three' twice"),
     ):
         file.write_text(bad, encoding="utf-8")
         ran = project.run("--fileperf-update=all", "--tb=short")

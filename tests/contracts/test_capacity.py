@@ -52,7 +52,7 @@ def test_a_rate_that_is_known_is_found_and_told(project: Project) -> None:
     for words in (
         "every rate breaks max_p99",
         "rate: a capacity search chooses its own rates",
-        "works only with a search",
+        "capacity needs a capacity search",
     ):
         assert words in ran.said, ran.text
     assert 'name="fileperf_capacity"' in (project.top / "run.xml").read_text()

@@ -158,6 +158,7 @@ def test_workers_come_and_are_used_and_then_the_scheduler_goes_away(
 ) -> None:
     """The scheduler is blamed, and no worker."""
     import dask
+    import distributed  # noqa: F401 - else its settings, which come with it, would go with the one below
 
     monkeypatch.setattr("pytest_fileperf.drive.cluster._CONNECT_S", 1.0)
     monkeypatch.setattr("pytest_fileperf.drive.cluster._REPLACED_S", 0.2)
