@@ -42,8 +42,9 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
             named = {**place, "title": f"{kind} {plain(test.name)}"}
             lines.append(_command(level, named, "\n".join(map(plain, texts)) or kind))
         if rest := found[len(shown) :]:
+            did = "failed" if level == "error" else "need attention"
             names = ", ".join(test.nodeid for _, test, _ in rest)
-            lines.append(_command(level, {"title": f"and {len(rest)} more tests"}, names))
+            lines.append(_command(level, {"title": f"{len(rest)} more tests {did}"}, names))
     return lines
 
 

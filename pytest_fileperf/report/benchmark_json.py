@@ -82,12 +82,12 @@ def save_benchmarks(
 def _file_storage(storage: str) -> FileStorage:
     scheme, separator, path = storage.partition("://")
     if separator and scheme != "file":
-        raise PlanError(f"{storage} isn't a directory. Runs can only be saved to file://PATH", where="--fileperf-save")
+        raise PlanError(f"cannot save runs to {storage}. Give a directory or file://PATH", where="--fileperf-save")
     directory = path if separator else storage
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FilePerfError(f"cannot make the storage {directory}: {error.strerror or error}") from error
+        raise FilePerfError(f"cannot create the directory {directory}: {error.strerror or error}") from error
     return FileStorage(directory, logger=None, default_machine_id=get_machine_id())
 
 

@@ -92,7 +92,7 @@ def load_texts(run: Measurement) -> list[str]:
     if sent.count and (due.p50 >= sent.p50 * NOTABLE or due.p99 >= sent.p99 * NOTABLE):
         texts.append(f"service time p50 {time_text(sent.p50)}, p99 {time_text(sent.p99)}")
     if run.late or run.dropped:
-        texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
+        texts.append(f"{run.late:,} requests sent late, {run.dropped:,} dropped")
     return texts
 
 
@@ -119,7 +119,7 @@ def _send_delay(run: Measurement) -> list[str]:
     named = (("p50", delay.p50), ("p99", delay.p99), ("max", delay.max)) if delay.count else ()
     return [
         *(f"{name} {time_text(seconds)}" for name, seconds in named),
-        f"{run.late:,} sent late (more than {format_duration(LATE_NS)})",
+        f"{run.late:,} sent more than {format_duration(LATE_NS)} late",
         f"{run.dropped:,} dropped",
     ]
 
@@ -130,8 +130,8 @@ def _bytes(run: Measurement) -> list[str]:
     return [
         f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
         f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
-        f"in all {format_bytes(sent)} and {format_bytes(received)}",
-        f"per request {format_bytes(sent / requests)} and {format_bytes(received / requests)}",
+        f"in all {format_bytes(sent)} sent and {format_bytes(received)} received",
+        f"per request {format_bytes(sent / requests)} sent and {format_bytes(received / requests)} received",
     ]
 
 
@@ -150,12 +150,11 @@ def _server(run: Measurement) -> list[str]:
         texts.append(f"{use.cpu_share:.2f} cores busy")
     if len(use.worker_cpu_shares) > 1:
         busiest, *_, idlest = use.worker_cpu_shares
-        texts.append(
-            f"its {len(use.worker_cpu_shares)} workers {busiest * 100:.0f} % to {idlest * 100:.0f} % of a core"
-        )
+        shares = f"{idlest * 100:.0f} % to {busiest * 100:.0f} %"
+        texts.append(f"each of its {len(use.worker_cpu_shares)} workers used {shares} of a core")
     if (use.children_cpu_share or 0.0) >= CHILDREN_WORK:
         cores = format_count(use.cores or 1, "core")
-        texts.append(f"{use.children_cpu_share:.2f} of them in child processes, which may use {cores}")
+        texts.append(f"{use.children_cpu_share:.2f} of the busy cores in child processes, which may use {cores}")
     if use.peak_rss is not None:
         texts.append(f"peak RSS {format_bytes(use.peak_rss)}")
     texts += query_texts(run)
@@ -189,7 +188,7 @@ def _generator(use: ClientUse) -> list[str]:
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
     """Returns a generator's place, connections, rate, errors and CPU. If known, also distance, clock and failure."""
-    clock = f"clock known to {time_text(use.clock_error)}" if use.clock_error else "same clock"
+    clock = f"clock offset known to ±{time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),
         format_count(use.connections, "connection"),

@@ -53,13 +53,16 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     if broken:
         raise LimitExceededError(_verdict_text(result, broken))
     if (new := found[Outcome.NEW]) and (strict or ci):
-        where = "under --fileperf-strict" if strict else "in CI"
+        where = "with --fileperf-strict" if strict else "in CI"
         names = ", ".join(item.metric for item in new)
-        raise NotMeasuredError(_verdict_text(result, f"NEW fails {where}: {names} could not be compared"))
+        text = f"{names} could not be compared (NEW), which fails the test {where}"
+        raise NotMeasuredError(_verdict_text(result, text))
     undecided = found[Outcome.INCONCLUSIVE]
     if strict and (undecided or result.measurement.saturated or result.lost):
-        what = ", ".join(item.metric for item in undecided) or result.lost or "the load generator was saturated"
-        raise NotMeasuredError(_verdict_text(result, f"INCONCLUSIVE fails under --fileperf-strict: {what}"))
+        names = ", ".join(item.metric for item in undecided)
+        known = f"{names} could not be decided (INCONCLUSIVE)" if names else result.lost
+        what = known or "the load generator was saturated"
+        raise NotMeasuredError(_verdict_text(result, f"{what}, which fails the test with --fileperf-strict"))
 
 
 def _named(head: str, result: Result) -> str:
@@ -83,7 +86,7 @@ def _verdict_text(result: Result, head: str) -> str:
         if len(causes) + sum(map(len, kept)) + len(lines) <= room:
             kept.append(lines)
     if (left := len(notes) - len(kept)) and room >= 0:
-        kept.append([f"{format_count(left, 'more note')}: run it with -v"])
+        kept.append([f"Run the test with -v to see {format_count(left, 'more note')}"])
     parts.append("\n".join([*causes, *(line for lines in kept for line in lines), *to_do]))
     return "\n\n".join(filter(None, parts))
 

@@ -40,7 +40,7 @@ def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
     own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {time_text(profile.cost)}"
     if not profile.samples:
-        lines = [wrapped("CPU per request: the profiler saw nothing in the server's processes")]
+        lines = [wrapped("CPU per request: the profiler got no samples of the server's processes")]
     elif not own:
         lines = [wrapped(f"{head}, but none of {profile.samples:,} samples shows a function of the project")]
     else:
@@ -51,15 +51,15 @@ def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
 def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> list[str]:
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
-        return [wrapped("CPU per request: the profiler saw nothing in the processes of at least one version")]
+        return [wrapped("CPU per request: the profiler got no samples of at least one version")]
     if grown_s <= GREW * base.cost:
         return [wrapped(f"CPU per request did not grow ({time_text(base.cost)} before, {time_text(now.cost)} now)")]
     head = f"CPU per request grew by {time_text(grown_s)} ({format_change(grown_s / base.cost)})"
     grown = [growth for growth in growths if growth.growth_s > 0]
     if not grown:
-        noise = f" from the sampling noise ({base.samples:,} and {now.samples:,} samples)"
+        noise = f" from the sampling noise ({base.samples:,} samples before, {now.samples:,} now)"
         torn = any(side.torn or side.torn_stacks for side in (base, now))
-        why = ": threads went on while they were sampled, so stacks are mixed up" if torn else noise
+        why = ": threads kept running while they were sampled, so their stacks are unreliable" if torn else noise
         return [wrapped(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]

@@ -23,14 +23,14 @@ from pytest_fileperf.units import format_bytes, format_change, format_count, for
 
 def stabilised_text(recording: Recording) -> str:
     names = _stabilised(recording)
-    return f"start-ups stabilised: {', '.join(names)}" if names else ""
+    return f"not left to chance in start-ups: {', '.join(names)}" if names else ""
 
 
 def unstabilised_text(recording: Recording) -> str:
     """Returns the properties that differ between start-ups by chance. Empty if all, or none, could be stabilised."""
     names = _stabilised(recording)
     missing = [name for name in STABILISERS if name not in names]
-    return f"start-ups stabilised in part, without: {', '.join(missing)}" if names and missing else ""
+    return f"start-ups differ by chance in: {', '.join(missing)}" if names and missing else ""
 
 
 def _stabilised(recording: Recording) -> list[str]:
@@ -85,10 +85,10 @@ def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]
 def breach_texts(run: Measurement) -> tuple[str, ...]:
     given_up, closed = (format_count(count, "connection") for count in (run.out_of_step, run.closed_unsaid))
     share = format_share(min(1.0, run.closed_unsaid / max(1, run.requests + run.errors)))
-    cut_off = f"the server cut off {format_count(run.cut_off, 'request')}: it answered before it had read all of it"
+    cut_off = f"the server answered {format_count(run.cut_off, 'request')} before it had read the whole request"
     return (
         cut_off * bool(run.cut_off),
-        f"the server sent more than the answer, so {given_up} had to be opened anew" * bool(run.out_of_step),
+        f"the server sent more bytes than its answer has, so {given_up} had to be opened anew" * bool(run.out_of_step),
         f"the server closed {closed} without announcing it, after {share} of its answers" * bool(run.closed_unsaid),
         reconnect_text(run),
     )
@@ -169,7 +169,7 @@ def drift_text(result: Result) -> str:
         whose = "the old code" if base else "the new code"
         where, courses = "" if result.base is None else f" of {whose}", _course(levels, of_rate)
     moved = "fell" if falls else "rose"
-    why = "Something is kept between start-ups"
+    why = "Start-ups share something, such as a database or files"
     why += ", or the machine changed" if may_be_machine(recording, levels) else ""
     return f"{'requests/s' if of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}). {why}"
 
@@ -183,7 +183,7 @@ def memory_texts(result: Result) -> Iterator[str]:
     for comparison in result.verdict.comparisons:
         if comparison.after_requests is None:
             continue
-        text = f"{comparison.metric} compares the memory after {comparison.after_requests:,} requests"
+        text = f"{comparison.metric} is compared after {comparison.after_requests:,} requests"
         if result.base is not None:
             reached = [
                 max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
@@ -191,8 +191,8 @@ def memory_texts(result: Result) -> Iterator[str]:
             ]
             if min(reached) * 1.5 < max(reached):  # one version has answered many more
                 text += (
-                    ", because each start-up answered so many. "
-                    f"The most: {reached[0]:,} (old code), {reached[1]:,} (new code)"
+                    ", because each start-up answered at least so many. "
+                    f"The old code answered up to {reached[0]:,}, the new code up to {reached[1]:,}"
                 )
         yield text
 
@@ -224,7 +224,7 @@ def saturated_text(result: Result) -> str:
     if len(use.generators) > 1:
         busiest = max(use.generators, key=lambda own: own.cpu_share)
         who, share = f"load generator {busiest.number} of {len(use.generators)}", busiest.cpu_share
-    return f"{who} used {share * 100:.0f} % of its core, so these figures are its own and not the server's"
+    return f"{who} used {share * 100:.0f} % of its core, so these figures show its speed and not the server's"
 
 
 def traced_text(result: Result) -> str:
@@ -340,9 +340,10 @@ def capacity_text(result: Result) -> str:
     else:
         said.append(f"{found.broken} breaks first")
     if found.closed_rps:
-        said.append(f"closed loop {rate_text(found.closed_rps)}")
+        said.append(f"closed loop reached {rate_text(found.closed_rps)}")
     if found.ended is CapacityEnd.FOUND and found.broken:
         unclear = found.limit.kind is LimitKind.UNCLEAR
         evidence = f": {found.limit.evidence}" if found.limit.evidence else ""
-        said.append(f"the limit above it is unclear{evidence}" if unclear else f"limited above it by {found.limit}")
+        known = f"higher rates are limited by {found.limit}"
+        said.append(f"unclear what limits higher rates{evidence}" if unclear else known)
     return "; ".join(said)

@@ -173,7 +173,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
     if result.lost:
         return (f"{wording.lost_text(result)}{further}",)
     if result.measurement.saturated:
-        return (f"load generator saturated: the figures are its own{further}",)
+        return (f"the load generator was saturated, so the figures show its speed{further}",)
     undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
     unknown: dict[str, list[str]] = {}
     for item in undecided:
@@ -218,7 +218,7 @@ def telling(result: Result) -> list[str]:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and the properties equal in all start-ups. A session's tests often share these texts."""
+    """Returns server, load and the properties not left to chance. A session's tests often share these texts."""
     verdict = result.verdict
     # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
@@ -387,7 +387,7 @@ def by_figures_only(results: Iterable[Result]) -> list[str]:
         if kinds[:1] == [NoteKind.FIGURES_ONLY] and NoteKind.NO_CODE_STORED not in kinds:
             why = "; ".join((code[0].why_no_code, *map(wording.note_text, code[1:])))
             tests.setdefault(plain(why), []).append(plain(result.test.title))
-    return [f"compared with stored figures only in {_first_of(titles)}: {why}" for why, titles in tests.items()]
+    return [f"compared with stored figures only, in {_first_of(titles)}: {why}" for why, titles in tests.items()]
 
 
 def _first_of(titles: Sequence[str]) -> str:
@@ -493,8 +493,9 @@ def unstored(results: Sequence[Result]) -> str:
     """Returns how many measurements did not become a baseline, or cannot, and why. Empty if all did."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
-    found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)
-    found += [f"{len(unfit)} cannot become a baseline: {', '.join(dict.fromkeys(unfit))}"] * bool(unfit)
+    found = [f"{format_count(len(why), 'measurement')} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)
+    count = format_count(len(unfit), "measurement")
+    found += [f"{count} cannot become a baseline: {', '.join(dict.fromkeys(unfit))}"] * bool(unfit)
     return "; ".join(found)
 
 

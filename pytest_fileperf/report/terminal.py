@@ -101,7 +101,7 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
         intervals = [_interval_text(gate for result in results for gate in _notable_gates(result))]
         if groups:
             sure = f"{100 * groups[0].confidence:.4g} %"
-            intervals.append(f"{sure} interval of the share of the best, for a whole group")
+            intervals.append(f"{sure} interval of the column `of best`, for all tests of a group together")
         if any(intervals):
             said.append(f"[in brackets]: {'; '.join(filter(None, intervals))}")
         said += [*_unknown_params(record), *story.endpoint_texts(record)]
@@ -210,7 +210,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         foot.append(f"[in brackets]: {interval}")
     if groups:
         sure = f"{100 * groups[0].confidence:.4g} % confidence"
-        foot.append(f"= means equal rank. {sure} covers all ranks and intervals of a group")
+        foot.append(f"= means equal rank. With {sure}, all ranks and intervals of a group are right")
     foot += [*_unknown_params(record), *story.endpoint_texts(record, most=sys.maxsize)]
     lines += [""] * bool(groups)
     lines += _reason_lines(same_reasons, screen)

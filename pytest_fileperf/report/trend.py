@@ -60,10 +60,8 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = N
         name = pad(plain(names[series.nodeid]), width)
         lines += [f"{name}  {series.metric:{metric_width}} {bars}  {total}", *rows]
     if folded:
-        changed = sum(bool(trend.steps) for trend in folded)
-        counts = {"without a step": len(folded) - changed, "with steps": changed}
-        parts = (f"{count} {kind}" for kind, count in counts.items() if count)
-        lines.append(f"{len(folded)} more: {', '.join(parts)}; -k and --metric select them")
+        changed = sum(bool(trend.steps) for trend in folded) or "none"
+        lines.append(f"{len(folded)} more, {changed} of them with lasting changes. Show them with -k and --metric")
     if any(trend.steps for trend in trends):
         lines.append("To check it: python -m pytest_fileperf trend --check measures both commits again")
     text = [line if screen.colour else shorten(line, screen.width) for line in lines]
@@ -135,12 +133,12 @@ def step_text(step: Step, runs: Sequence[Run]) -> str:
 def _quiet_text(trend: Trend) -> str:
     count = len(trend.series.runs)
     if count < TREND.first:
-        return f"{format_count(count, 'run')} so far; steps are looked for from {TREND.first} runs on"
+        return f"{format_count(count, 'run')} so far; lasting changes are looked for from {TREND.first} runs on"
     for change in _ASKED:
         runs = trend.course.runs_to_show(math.log1p(change))
         if runs is not None and runs <= _SOON:
-            return f"no step; one of {format_share(change)} would show within {format_count(runs, 'run')}"
-    return f"no step; one of {format_share(_ASKED[-1])} may not show within {_SOON} runs"
+            return f"no lasting change; one of {format_share(change)} would show within {format_count(runs, 'run')}"
+    return f"no lasting change; even one of {format_share(_ASKED[-1])} may not show within {_SOON} runs"
 
 
 def shares(change: float, error: float) -> tuple[float, float, float]:

@@ -62,12 +62,13 @@ def limit_text(check: LimitCheck) -> str:
 
 def limiting_text(result: Result) -> str:
     limit = result.measurement.limit
-    return f"the limit is unclear: {limit.evidence}" if limit.kind is LimitKind.UNCLEAR else f"limited by {limit}"
+    is_unclear = limit.kind is LimitKind.UNCLEAR
+    return f"unclear what limited the load: {limit.evidence}" if is_unclear else f"limited by {limit}"
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
     """Returns what limited measurements: all, or as many as the text `which` says (`2 of 3`)."""
-    return f"the limit is unclear for {which}" if kind is LimitKind.UNCLEAR else f"{which} limited by {kind}"
+    return f"unclear what limited {which} tests" if kind is LimitKind.UNCLEAR else f"{which} limited by {kind}"
 
 
 def lost_text(result: Result) -> str:
@@ -104,7 +105,7 @@ COUNTING = "queries were counted, which costs a small endpoint with one query ab
 
 # --- Reasons of outcomes and limits: what happened, and what to do about it
 
-SATURATED = "the load generator was saturated, so the figures are its own and not the server's"
+SATURATED = "the load generator was saturated, so the figures show its speed and not the server's"
 _UNSATURATED = "Use fewer connections or more generators"
 _LONGER, _MORE = "Try a longer max_duration", "Give it more time with --fileperf-budget"
 _REMEDIES = {
@@ -112,17 +113,17 @@ _REMEDIES = {
     NoiseOf.SESSIONS: "More start-ups do not help, because runs at different times differ by some 25 %."
     " Compare with a baseline whose code can be found, or with --fileperf-against",
 }
-_APART = "To measure the old packages, add --fileperf-base-packages=stored"
+_APART = "To measure the old code with its old packages, add --fileperf-base-packages=stored"
 _AGAIN = "Find what changed, or store a new baseline with --fileperf-update=all"
 _UNKNOWN = {"queries": ": only queries of SQLAlchemy and Django are counted, in servers that fileperf starts"}
 _SIDES = {"base": "the baseline", "now": "this run"}
 _PAIR_SIDES = {"base": "the old code", "now": "the new code"}
 _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ReasonKind.NO_BASELINE: ("no baseline yet", "Store one with --fileperf-update=new"),
-    ReasonKind.NO_BASELINE_SATURATED: (f"no baseline yet, and this run makes none: {SATURATED}", _UNSATURATED),
+    ReasonKind.NO_BASELINE_SATURATED: (f"no baseline yet, and this run cannot become one: {SATURATED}", _UNSATURATED),
     ReasonKind.SATURATED: (SATURATED, _UNSATURATED),
     ReasonKind.LOST: ("part of the load is missing: {text}", "Measure again"),
-    ReasonKind.LEFT_WORK: ("{whose} still used {share} of a core after its last answer, so it cannot sustain this", ""),
+    ReasonKind.LEFT_WORK: ("{whose} used {share} of a core after its last answer, so it cannot sustain this load", ""),
     ReasonKind.OTHER_MACHINE: (
         "the baseline comes from another machine ({differences}){because}",
         "Store a baseline for this machine with --fileperf-update",
@@ -140,7 +141,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "Give the same rows each time, or let setup make them."
         " To keep these rows, store a new baseline with --fileperf-update",
     ),
-    ReasonKind.OTHER_ANSWERS: ("better, but its answers differ from before", "Check them"),
+    ReasonKind.OTHER_ANSWERS: ("better, but the answers differ from before", "Check whether they are right"),
     ReasonKind.SAME_CODE: ("the code is the same as {side}", ""),
     ReasonKind.SAME_FILES: (
         "both versions ran the same files, because Git does not have them: {differences}",
@@ -174,7 +175,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ),
     ReasonKind.BUSY: ("worse, but {busy}, which may be the reason", "Measure again with nothing else running"),
     ReasonKind.BUSY_FIGURES: (
-        "{busy} when the baseline was stored, so being as fast as then proves nothing",
+        "{busy} when the baseline was stored, so a result as good as the baseline's proves nothing",
         "Store a new baseline with nothing else running",
     ),
     ReasonKind.IMPROVED: ("better than its baseline", "Store the new figures with --fileperf-update=all"),
@@ -192,11 +193,11 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ReasonKind.WAS_ZERO: ("{metric} was 0 in {side}, so its change in % cannot be computed", "Set a limit instead"),
     ReasonKind.NOT_MEASURED: ("{metric} was not measured in {side}{why}", ""),
     ReasonKind.FEW_FOR_PERCENTILE: (
-        "{metric} of only {count:,} requests: at least {needed:,} tell it from the maximum",
+        "{metric} of {count:,} requests is nearly their maximum. It needs {needed:,} requests",
         "",
     ),
     ReasonKind.CAPACITY_BOUND: ("no load broke a limit, so the {metric} is at least this", ""),
-    ReasonKind.FEW_EVENTS: ("{metric} of only {count:,} events: at least {needed:,} tell it from the maximum", ""),
+    ReasonKind.FEW_EVENTS: ("{metric} of {count:,} events is nearly their maximum. It needs {needed:,} events", ""),
     ReasonKind.COUNTS_VARY: (
         "the count may have grown by more than the tolerance, because requests differ by chance",
         "Use a longer duration",
@@ -212,21 +213,21 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "{longer}, or gate a lower percentile",
     ),
     ReasonKind.PAIRS_CLUSTERED: (
-        "{count:,} requests of each version are too few to decide {metric}, as {bunches} slow ones come together",
+        "{count:,} requests of each version are too few to decide {metric}, because slow ones come in groups{bunches}",
         "{longer}, or gate a lower percentile",
     ),
     ReasonKind.PAIRS_CALM_WORSE: (
-        "requests that do not wait together with many others are worse by at least {share}",
+        "without stalls, in which many requests wait at once, it is worse by at least {share}",
         "",
     ),
-    ReasonKind.PAIRS_STALLS: ("not worse most of the time, but it stalls now and then, so the total is worse", ""),
+    ReasonKind.PAIRS_STALLS: ("not worse most of the time, but it stalls now and then, so it is worse in total", ""),
     ReasonKind.PAIRS_CALM_UNCLEAR: (
-        "not surely worse, but requests that do not wait together with many others may be, by {share}",
+        "too noisy to decide. Without stalls, in which many requests wait at once, it may be worse by {share}",
         "{more_time}",
     ),
-    ReasonKind.PAIRS_TOTAL_UNCLEAR: ("not worse most of the time, but the total may be, by {share}", "{more_time}"),
+    ReasonKind.PAIRS_TOTAL_UNCLEAR: ("not worse most of the time, but in total it may be, by {share}", "{more_time}"),
     ReasonKind.PAIRS_TOTAL_UNSEEN: (
-        "not worse most of the time, but the total may be, by up to {share}",
+        "not worse most of the time, but in total it may be, by up to {share}",
         "{more_time}",
     ),
     ReasonKind.PAIRS_NEARLY: (
@@ -265,7 +266,7 @@ def _filled(reason: Reason, words: str) -> str:
     since_baseline = [
         f"{reason.busy}, which explains only part of this" if reason.busy else "",
         f"packages changed since the baseline: {'; '.join(reason.packages)}" if reason.packages else "",
-        f'reason of the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
+        f'reason given for the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
     ]
     longer = _MORE if reason.budgeted else _LONGER
     if reason.seconds and not reason.budgeted:
@@ -290,7 +291,7 @@ def _filled(reason: Reason, words: str) -> str:
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
         since_baseline="; ".join(filter(None, since_baseline)),
-        bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
+        bunches=f" of about {reason.together:.2g}" if reason.together >= 2 else "",
         differences="; ".join(reason.differences),
         details="".join(f": {one}" for one in reason.differences),
         changed=_changes_text((*reason.differences, *reason.packages)),
@@ -311,7 +312,7 @@ def _changes_text(changes: Sequence[str]) -> str:
 
 _NOTES: Mapping[NoteKind, str] = {
     NoteKind.SET_BY_TEST: "served with the test's own settings on the app: {several}",
-    NoteKind.NOT_AS_MADE: "differs from the test's app: {several}",
+    NoteKind.NOT_AS_MADE: "the server's app differs from the test's app: {several}",
     NoteKind.IMPORTS_ANEW: "each start-up imports the app anew: {names}",
     NoteKind.ELSEWHERE: "old and new code share this, because no version contains it: {names}",
     NoteKind.CHANGED_MEANWHILE: "{names} changed during the measurement",

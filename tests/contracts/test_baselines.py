@@ -96,13 +96,13 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     names = ["test_a.py::test_one", "test_a.py::test_two", "test_a.py::test_two#2", "test_b.py::test_three"]
     assert sorted(first) == names, ran.text
     assert "4 baselines stored" in ran.said, ran.text
-    assert "4 not stored: the test did not pass" in ran.said, ran.text
+    assert "4 measurements not stored: the test did not pass" in ran.said, ran.text
     assert "found no stale baselines in modules whose tests were all collected" in ran.said, ran.text
     cases = ElementTree.parse(project.top / "run.xml").iter("testcase")
     found = {str(case.get("name")): case.find(".//property[@name='fileperf_not_stored']") for case in cases}
     why = {name: one.get("value") for name, one in found.items() if one is not None}
     assert why == NOT_STORED, ran.text
-    assert "1 cannot become a baseline: a run with broken limits" in ran.said, ran.text
+    assert "1 measurement cannot become a baseline: a run with broken limits" in ran.said, ran.text
     assert {name for name, one in results(ran).items() if one["baseline_written"]} == {
         "test_one",
         "test_two",

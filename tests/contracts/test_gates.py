@@ -130,7 +130,7 @@ def test_outcomes_by_stored_figures(stored: Project, judged: Ran) -> None:
     markdown = (stored.top / "run.md").read_text(encoding="utf-8")
     assert markdown.index("| **REGRESSED** |") < markdown.index("| **INCONCLUSIVE** |"), markdown
     unbroken = " ".join(judged.text.replace("\nE ", "\n").split())
-    assert unbroken.count("reason of the baseline") == 2, judged.text
+    assert unbroken.count("reason given for the baseline") == 2, judged.text
 
 
 def test_a_comparison_has_both_sides_the_right_way_round(judged: Ran) -> None:

@@ -99,9 +99,9 @@ def test_memory_is_compared_after_as_many_requests_and_other_answers_are_no_impr
     memory = gate_of(same, "rss")
     assert memory["outcome"] != "REGRESSED", last["same"].text
     assert abs(memory["change"]) < 0.05
-    assert f"the memory after {memory['after_requests']:,} requests" in last["same"].said, last["same"].text
+    assert f"is compared after {memory['after_requests']:,} requests" in last["same"].said, last["same"].text
     assert gate_of(grown, "rss")["outcome"] == "REGRESSED", last["grown"].text
-    assert "compares the memory after" in " ".join(paragraph(last["grown"], "grown").split()), last["grown"].text
+    assert "is compared after" in " ".join(paragraph(last["grown"], "grown").split()), last["grown"].text
     assert re.search(r"rss rose by \d", last["grown"].said), last["grown"].text
     assert not grown.get("profile"), "memory costs no time: it has no cause among waits and functions"
     assert gate_of(answers, "rps")["outcome"] == "INCONCLUSIVE", last["answers"].text
@@ -141,7 +141,7 @@ def test_failed_warm_ups_and_start_ups_that_differ_are_said(project: Project) ->
 
     assert ran.status == 0, ran.text
     assert fell in ran.said, ran.text
-    assert "Something is kept between start-ups" in ran.said, ran.text
+    assert "Start-ups share something" in ran.said, ran.text
 
     found = results(ran)
     failed = (project.top / "answers.txt").read_text().split().count("500")

@@ -265,14 +265,16 @@ def judged(entry: Entry | None = None, *, tolerance: float = 2.0, is_new: bool =
 
 BETTER = found(evidence=SLOW)
 BUSY, ON_BUSY = Busy(server=0.6), found(busy=Busy(server=0.6))
-SINCE, WHY = "packages changed since the baseline: {}", 'reason of the baseline of 2026-01-02: "signed"'
+SINCE, WHY = "packages changed since the baseline: {}", 'reason given for the baseline of 2026-01-02: "signed"'
 MACHINE = "the baseline comes from another machine (cores was 4, is 2; cpu was A, is B)"
 NO_CODE = ", and its code was not measured again: no Git"
 FEEDS = [
     {"work": {"requests": ["GET /{id}"], "rows": {"count": count, "sha256": sha}}}
     for count, sha in ((2, "91"), (3, "ab"))
 ]
-OWN_SPEED = "the load generator was saturated, so the figures are its own and not the server's. Use fewer connections"
+OWN_SPEED = (
+    "the load generator was saturated, so the figures show its speed and not the server's. Use fewer connections"
+)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +285,7 @@ OWN_SPEED = "the load generator was saturated, so the figures are its own and no
         ({"now": SLOW, "tolerance": 20.0}, PASS, ""),
         ({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "Compare with a baseline"),
         ({"is_new": True}, Outcome.NEW, "no baseline yet. Store one"),
-        ({"is_new": True, "saturated": True}, Outcome.NEW, "no baseline yet, and this run makes none"),
+        ({"is_new": True, "saturated": True}, Outcome.NEW, "no baseline yet, and this run cannot become one"),
         ({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}. Store a"),
         ({"entry": found(*OTHER_MACHINE), "no_code": "no Git"}, UNDECIDED, MACHINE + NO_CODE),
         (
@@ -516,7 +518,7 @@ def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(
     (seen,) = unless_environment([code], world(now, packages=NEWER, busy=busy), busy)
     assert seen.outcome is outcome
     assert said in sentence(seen.reason)
-    assert ("uvicorn 0.54.0 → 0.55.0. To measure the old packages" in sentence(seen.reason)) is ("times the" in said)
+    assert ("uvicorn 0.54.0 → 0.55.0. To measure the old code" in sentence(seen.reason)) is ("times the" in said)
 
 
 @pytest.mark.parametrize("metric,low,high", [("rps", -0.78, -0.57), ("rps", -1.0, -0.9), ("p99", 2.0, 9.0)])

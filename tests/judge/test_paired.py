@@ -238,7 +238,7 @@ FASTER = [1.2 * value for value in EVEN]
             [typical([1000] * 6, [984] * 6, paced=6)] * 20,
             UNDECIDED,
             0.0,
-            "the total may be, by 1.6",
+            "in total it may be, by 1.6",
             id="the total is worse",
         ),
     ],
@@ -257,7 +257,7 @@ def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass(monkeypatch: pytest.M
     assert total.high(RULES.rate_pass_error) > math.log(1.01) + RULES.total_more
     assert [found.outcome, found.change, total.worse] == [UNDECIDED, pytest.approx(0), pytest.approx(0)]
     up_to = format_share(math.expm1(total.high(RULES.rate_pass_error)))
-    assert sentence(found.reason).startswith(f"not worse most of the time, but the total may be, by up to {up_to}. ")
+    assert sentence(found.reason).startswith(f"not worse most of the time, but in total it may be, by up to {up_to}. ")
     lenient = replace(RULES, total_more=0.5)
     monkeypatch.setattr("pytest_fileperf.judge.difference.RULES", lenient)
     assert compared("rps", pairs).outcome is PASS
@@ -307,7 +307,7 @@ def test_slow_requests_between_stalls_regress_where_chance_decides_how_many_stal
     found, whole = compared("p99", made), known(paired_difference(P99, made))
     assert found.outcome is REGRESSED
     assert found.change == pytest.approx(math.expm1(whole.worse))
-    said = r"requests that do not wait together with many others are worse by at least ([\d.]+) %"
+    said = r"without stalls, in which many requests wait at once, it is worse by at least ([\d.]+) %"
     assert float(known(re.fullmatch(said, sentence(found.reason)))[1]) >= 10
     assert known(found.detectable) <= known(found.change)
 
@@ -320,7 +320,7 @@ def test_slow_requests_between_stalls_regress_where_chance_decides_how_many_stal
         pytest.param(
             stalling(stalls=0.0, base_stalls=0.03, slow=0.008),
             UNDECIDED,
-            "not surely worse, but requests that do not wait together with many others may",
+            "too noisy to decide. Without stalls, in which many requests wait at once, it may",
             id="fewer stalls",
         ),
     ],

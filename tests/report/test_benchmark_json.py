@@ -181,13 +181,13 @@ def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
 def test_a_storage_that_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
     run = run_of(result())
     with pytest.raises(
-        PlanError, match=r"elasticsearch\+http://host isn't a directory. Runs can only be saved to file://PATH"
+        PlanError, match=r"cannot save runs to elasticsearch\+http://host. Give a directory or file://PATH"
     ):
         save_benchmarks(run, name="a", storage="elasticsearch+http://host")
     with pytest.raises(PlanError, match="'a/b' cannot be part of a file name"):
         save_benchmarks(run, name="a/b", storage=str(tmp_path))
     (tmp_path / "taken").write_text("")
-    with pytest.raises(FilePerfError, match=r"cannot make the storage .*taken: File exists"):
+    with pytest.raises(FilePerfError, match=r"cannot create the directory .*taken: File exists"):
         save_benchmarks(run, name="a", storage=str(tmp_path / "taken"))
 
 

@@ -271,7 +271,7 @@ def test_of_more_than_github_shows_the_last_one_counts_the_others() -> None:
     shown = commands(*many(12))
     assert len(shown) == 10
     names = ", ".join(f"tests/test_files.py::test_{number}" for number in (9, 10, 11))
-    assert shown[-1] == f"::error title=and 3 more tests::{names}"
+    assert shown[-1] == f"::error title=3 more tests failed::{names}"
 
 
 # --- Markdown

@@ -60,7 +60,7 @@ def test_a_part_or_step_cannot_be_stored_without_its_load(subject: tuple[str, st
     part = replace(result(), verdict=Verdict(comparisons=(new,)))
     whole = replace(part, verdict=Verdict(comparisons=(new,), limits=(broken,)))
     said = summary_line(session_record([whole, replace(part, test=part.test.of(subject))]))
-    assert said == "2 measured: 1 LIMIT, 1 NEW; 1 cannot become a baseline: a run with broken limits"
+    assert said == "2 measured: 1 LIMIT, 1 NEW; 1 measurement cannot become a baseline: a run with broken limits"
 
 
 @pytest.mark.parametrize("name", SESSIONS)
@@ -187,12 +187,11 @@ def test_every_kind_is_said_in_one_line_with_its_facts() -> None:
     ] == []
 
 
-@pytest.mark.parametrize(
-    "together, said", [(1.04, "some slow ones"), (2.0, "about 2 slow ones"), (15.3, "about 15 slow ones")]
-)
+@pytest.mark.parametrize("together, said", [(1.04, "groups"), (2.0, "groups of about 2"), (15.3, "groups of about 15")])
 def test_how_many_slow_requests_come_together_is_said_of_several(together: float, said: str) -> None:
     reason = Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric="p99", count=912, together=together)
-    assert sentence(reason).startswith(f"912 requests of each version are too few to decide p99, as {said} come")
+    text = f"912 requests of each version are too few to decide p99, because slow ones come in {said}. "
+    assert sentence(reason).startswith(text)
 
 
 def test_no_reason_needs_no_words() -> None:

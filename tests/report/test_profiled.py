@@ -134,18 +134,18 @@ def test_the_rest_and_what_was_saved_are_said(growths: list[FunctionGrowth], sai
             BASE,
             NOW,
             "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out\n"
-            "  from the sampling noise (412 and 398 samples)",
+            "  from the sampling noise (412 samples before, 398 now)",
         ),
         (
             BASE,
             replace(NOW, torn=True),
             "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out:\n"
-            "  threads went on while they were sampled, so stacks are mixed up",
+            "  threads kept running while they were sampled, so their stacks are\n  unreliable",
         ),
         (
             replace(BASE, samples=0),
             NOW,
-            "CPU per request: the profiler saw nothing in the processes of at least\n  one version",
+            "CPU per request: the profiler got no samples of at least one version",
         ),
     ],
     ids=["no growth", "no function", "no function of a pool", "no samples"],
@@ -208,7 +208,7 @@ def test_what_one_side_costs() -> None:
     "profile,text",
     [
         (NOW, "CPU per request 101 µs, but none of 398 samples shows a function of the\n  project"),
-        (replace(NOW, samples=0), "CPU per request: the profiler saw nothing in the server's processes"),
+        (replace(NOW, samples=0), "CPU per request: the profiler got no samples of the server's processes"),
     ],
 )
 def test_one_side_without_functions(profile: Profile, text: str) -> None:

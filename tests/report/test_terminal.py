@@ -440,7 +440,7 @@ LINES = (
     (
         replace(LINE, run=replace(HURT, phase="drain", p99_ns=None), boots=1, boot=1, elapsed_s=7.0),
         100,
-        "test_upload  waiting for the last  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
+        "test_upload  waiting for last answers  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
     ),
     (replace(LINE, run=HURT), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
 )

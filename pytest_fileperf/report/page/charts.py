@@ -40,6 +40,7 @@ from pytest_fileperf.units import format_change
 LEAST_REQUESTS = 20
 """With fewer requests there is no distribution to draw."""
 _LEAST_ROUNDS = 3
+_MARKS = "Each mark is a part of the measured time"
 _SURE = 3
 """A percentile is drawn as certain if at least this many requests were slower, as `least_requests` also wants."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
@@ -84,8 +85,8 @@ def _capacity(result: Result) -> Chart | None:
     lines += _loads("p99 of the old code", old, old_p99s, QUIET)
     lines += [level(name, limit, x, BAD) for name, limit in limits.items()]
     bands = [(found.low, found.high)] if found.rate and math.isfinite(found.high) else []
-    says = "Each mark is a load of some seconds. Hollow: a limit was broken, or the server fell behind."
-    says += " Shaded: the interval of the capacity." * bool(bands)
+    says = "Each mark is a load at one rate. It is hollow if a limit was broken, or the server fell behind."
+    says += " The shaded part is the interval of the capacity." * bool(bands)
     return Chart(title="Latency over rate", says=says, lines=lines, x=x, y=y, bands=bands)
 
 
@@ -123,7 +124,7 @@ def _percentiles(result: Result) -> Chart | None:
         curves.append(("to the first byte", ttfb, THIRD))
     if other is not None and other.count >= LEAST_REQUESTS:
         curves.append(("latency of the old code", other, QUIET))
-    says = f"{says} Shaded: these percentiles rest on at most {_SURE} requests."
+    says = f"{says} The shaded percentiles rest on at most {_SURE} requests."
     return _by_percentile("Latency by percentile", says, curves, latency)
 
 
@@ -133,7 +134,7 @@ def _events(recording: Recording) -> Chart | None:
     if not (curves := [curve for curve in found if curve[1].count >= LEAST_REQUESTS]):
         return None
     longest = max((times for _, times, _ in curves), key=lambda times: times.count)
-    says = "The gaps between two events of a stream, and the times to the first one of each."
+    says = "The time between two events of a stream, and the time to each stream's first event."
     return _by_percentile("Events by percentile", says, curves, longest)
 
 
@@ -175,10 +176,10 @@ def _lead_times(recording: Recording) -> Chart | None:
         )
         lines += [] if single else [Line(name="slowest", points=slowest, colour=SECOND)]
         lines.append(Line(name="request" if single else "mean", points=mean, colour=FIRST, marks=single))
-    each = " A line for each start-up." * (len(boots) > 1 and not single)
+    each = " Each start-up has its own line." * (len(boots) > 1 and not single)
     return Chart(
-        title="Lead time by when a request was due",
-        says=f"It climbs while the server falls behind, and is flat while it keeps up.{each}",
+        title="Latency by when a request was due",
+        says=f"Latency climbs while the server falls behind, and is flat while the server keeps up.{each}",
         lines=lines,
         x=axis([at for line in lines for at, _ in line.points], Unit.SECONDS, ends=True),
         y=axis([value for line in lines for _, value in line.points], Unit.SECONDS),
@@ -218,7 +219,7 @@ def _rates(result: Result, timeline: Timeline) -> Chart | None:
     if isinstance(rate, int | float):
         lines.append(level("due", float(rate), timeline.x, QUIET))
     ended = any(round_.phase is Phase.DRAIN for _, _, round_ in rounds)
-    says = "Each mark is a round." + " The last one has the requests in flight at the end." * ended
+    says = f"{_MARKS}." + " The last mark counts the requests that were in flight at the end." * ended
     return _over_time("Requests per second over time", says, lines, result, ("rps",), timeline)
 
 
@@ -227,7 +228,7 @@ def _event_rates(result: Result, timeline: Timeline) -> Chart | None:
     if len(shown) < _LEAST_ROUNDS:
         return None
     lines = [_marks("events", shown, METRICS["event_rate"].of_round, FIRST)]
-    says = "The events of all streams together; each mark is a round."
+    says = f"The events of all streams together. {_MARKS}."
     return _over_time("Events per second over time", says, lines, result, ("event_rate",), timeline)
 
 
@@ -238,7 +239,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
     lines = [line for line in (*p50, *p99) if any(value is not None for _, value in line.points)]
     if not lines or len(p50[0].points) < _LEAST_ROUNDS:
         return None
-    says = f"The median and p99 of each round; p99 only of {least:,} requests or more."
+    says = f"{_MARKS}. It has a p99 if it has at least {least:,} requests."
     return _over_time("Latency over time", says, lines, result, ("p50", "p99"), timeline)
 
 
@@ -317,13 +318,13 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
     """Returns a chart with the change in each pair of start-ups. Joins pairs if a percentile needs more requests."""
-    points, bars, together, before = [], [], "", 0
+    points, bars, of, before = [], [], "a fresh start-up", 0
     for own, unit in units_of(metric, pairs):
         if unit is not None:
             change, *ends = unit.changes(metric)
             points.append((before + (len(own) + 1) / 2, change))
             bars.append((ends[0], ends[1]))
-            together = ", or some together," if len(own) > 1 else together
+            of = "one or more fresh start-ups" if len(own) > 1 else of
         before += len(own)
     if not points:
         return None
@@ -332,7 +333,7 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
     says = [format_change(change) for _, change in points]
     lines = [
         level("no change", 0.0, x, QUIET),
-        Line(name="start-up of both", points=points, colour=FIRST, marks=True, bars=bars, says=says),
+        Line(name="start-up of both versions", points=points, colour=FIRST, marks=True, bars=bars, says=says),
     ]
     if comparison is not None and comparison.change is not None:
         lines.append(level("in all", comparison.change, x, FIRST))
@@ -341,7 +342,7 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
     better = "Lower" if metric.worse_sign > 0 else "Higher"
     return Chart(
         title=f"Change of {metric.title} by start-up",
-        says=f"{better} is better. Each mark is a fresh start-up{together} of both codes, with its own 90 % interval.",
+        says=f"{better} is better. Each mark is the change in {of} of both versions, with its 90 % interval.",
         lines=lines,
         x=x,
         y=axis(

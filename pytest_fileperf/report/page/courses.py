@@ -80,12 +80,12 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
     threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
     busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
     files = _of_samples(boots, timeline, lambda sample: _sum_known(use.files for use in sample.server))
-    of_threads = "Busy threads are at work or wait for something; the main threads are not counted among them."
+    of_threads = "Busy threads compute, or wait in the middle of their work. Main threads don't count as busy."
     made = (
         _cpu(boots, timeline),
         _memory(result, boots, timeline),
         _counts("Threads", of_threads, (("threads", threads, FIRST), ("busy threads", busy, SECOND)), timeline),
-        _counts("Open files", "Sockets are among them.", (("open files", files, FIRST),), timeline),
+        _counts("Open files", "Sockets count as open files.", (("open files", files, FIRST),), timeline),
     )
     return tuple(chart for chart in made if chart is not None)
 
@@ -116,7 +116,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
         names = [f"worker {place + 1}" for place in range(count)] if count > 1 else ["worker"]
         lines = [(name, of_workers(sum, slice(at, at + 1)), COLOURS[at]) for at, name in enumerate(names)]
     else:
-        says = f"Of {count} workers; 100 % is a whole core."
+        says = f"The busiest and the idlest of {count} workers, and the mean of all. 100 % is a whole core."
         lines = [
             ("busiest worker", of_workers(max), SECOND),
             ("mean of the workers", of_workers(fmean), FIRST),
@@ -159,7 +159,7 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
     limits = [check for check in result.verdict.limits if check.metric == "rss"]
     lines = [Line(name="memory", points=used, colour=FIRST)]
     lines += (level(check.name, check.limit, timeline.x, BAD) for check in limits)
-    says = "Resident memory of all its processes together."
+    says = "Resident memory of all the server's processes together."
     return timeline.chart("Memory of the server over time", says, lines, Unit.BYTES)
 
 

@@ -108,7 +108,7 @@ def _commit(commit: Mapping[str, object]) -> list[str]:
     named, url = str(commit.get("id"))[:10], commit.get("url")
     if isinstance(url, str) and url.startswith("https://"):
         named = element("a", named, href=url, rel="noreferrer")
-    changed = ["with changes not committed"] if commit.get("dirty") else []
+    changed = ["with uncommitted changes"] if commit.get("dirty") else []
     return [named, f"branch {commit.get('branch')}", *changed]
 
 
@@ -198,7 +198,7 @@ def _again(result: Result, record: SessionRecord) -> str:
 
 def _limiting(limit: Limit) -> Markup:
     if limit.kind is LimitKind.UNCLEAR:
-        return element("p", f"Not clear what limited it{': ' * bool(limit.evidence)}{limit.evidence}")
+        return element("p", f"Unclear what limited the load{': ' * bool(limit.evidence)}{limit.evidence}")
     return element("p", "Limited by ", element("b", limit.kind.value), f": {limit.evidence}" if limit.evidence else "")
 
 
@@ -222,7 +222,7 @@ def _failed_requests(result: Result) -> list[Markup]:
         return (
             [element("p", badge(Standing.FAILED), f" {wording.NO_REQUEST}")] if not result.measurement.requests else []
         )
-    shown = [element("h4", "Failed requests, with the first of each kind")]
+    shown = [element("h4", "Failed requests, with the first example of each kind")]
     for failure in failures[:20]:
         counted = badge(Standing.FAILED, f"{failure.count:,} ×")
         shown.append(element("p", counted, " ", element("b", plain(failure.kind))))
@@ -282,8 +282,8 @@ def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -
         return Markup()
     sure = format_share(groups[0].confidence)
     says = (
-        "Tests of equal rank cannot be told apart, and each of the marked ones may be the best. "
-        f"All ranks and intervals of a group together have {sure} confidence."
+        "Tests of equal rank may be equal, and each test with rank 1 may be the best. "
+        f"With {sure} confidence, all ranks and intervals of a group are right."
     )
     shown = (_group(group, anchors) for group in groups)
     return element("section", element("h2", "Groups"), element("p", says, class_="quiet"), *shown)
@@ -308,7 +308,8 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
     ]
     headings = (">", "test", f">{metric.title}", "", ">of the best", "limited by")
     way = "less is better" if metric.worse_sign > 0 else "more is better"
-    pace = " If generator, journey, network or rate set the pace, the server could do more, and the order says little."
+    pace = " If load generator, journey, network or rate limited a test, its server could do more."
+    pace += " The order then says little."
     outside = any(result.measurement.limit.kind in (*story.OUTSIDE, LimitKind.RATE) for result in group.results)
     return element(
         "section",

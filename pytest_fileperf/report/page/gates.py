@@ -63,7 +63,7 @@ def gate_table(result: Result) -> Markup:
         )
         for item in comparisons
     ]
-    how = f", measured alternately, with {format_count(result.verdict.pairs, 'start-up')} of each"
+    how = f", measured alternately, with {format_count(result.verdict.pairs, 'start-up')} of each version"
     said = element("p", "Against ", element("b", plain(against)), how) if against else ""
     judged = table(("gate", f">{base}", ">new", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
     return Markup(said + judged)

@@ -33,7 +33,7 @@ def trend_html(trends: Sequence[Trend]) -> str:
 def trend_parts(trend: Trend) -> tuple[Markup, ...]:
     """Returns the total change, the steps (lasting changes) with their commits, and a chart."""
     steps = [element("li", step_text(step, trend.series.runs)) for step in reversed(trend.steps)]
-    total = element("p", f"{change_text(*trend.total)} in all", "" if steps else ", without a step")
+    total = element("p", f"{change_text(*trend.total)} in all", "" if steps else ", without a lasting change")
     return total, element("ul", *steps) if steps else Markup(), figure(_chart(trend))
 
 
@@ -57,7 +57,7 @@ def _chart(trend: Trend) -> Chart:
     runs = "run, with its 90 % interval"
     return Chart(
         title=f"Trend of {series.metric}",
-        says="Each mark is new code over old code, measured alternately. Dotted: another old code or machine.",
+        says="Each mark compares new and old code, measured alternately. At dotted lines, old code or machine changed.",
         lines=[
             Line(name=runs, points=points, colour=FIRST, marks=True, bars=bars, says=says),
             Line(name="level", points=[*means, (len(levels) - 0.5, means[-1][1])], colour=SECOND, steps=True),
