@@ -59,8 +59,8 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.SHARE: (" %", 100.0),
     Unit.COUNT: ("", 1.0),
 }
-"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. Each unit has only one of both, so
-that two values compare at a glance."""
+"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. A unit always has the same suffix
+and factor, so that two values compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -108,7 +108,7 @@ class Entry:
 
 
 def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
-    """`salt` is the file's salt, empty in an earlier schema.
+    """Returns a stored entry. `salt` is the file's salt, or empty in an earlier schema.
 
     Raises ValueError that names the first wrong place in the JSON.
     """
@@ -315,7 +315,7 @@ def new_salt() -> str:
 
 
 def sealed(value: object, salt: str) -> object:
-    """Returns a copy of the JSON value in which slow digests (`slow_digest`) replace all plain ones."""
+    """Returns a copy of the JSON value in which slow digests (`slow_digest`) replace all plain digests."""
     if isinstance(value, Mapping):
         return {key: sealed(item, salt) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -339,7 +339,7 @@ def is_digest(value: object) -> bool:
 def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
     """Returns an identity in today's form, made from one that schema 1 or 2 stored with readable values.
 
-    Raises ValueError.
+    Raises ValueError if no version of this package stored such an identity.
     """
     found = dict(identity)
     if isinstance(work := found.get("work"), dict):
@@ -726,10 +726,10 @@ def stale_among(
 ) -> dict[str, Why]:
     """Returns the stale keys among the stored `keys`, sorted, each with the reason.
 
-    No test makes a stale baseline any more. `whole` contains the modules whose tests were all collected, and `tests`
-    all collected tests, even deselected ones. `passed` contains the tests that passed, and `measured` the keys that
-    they measured. A key is a test's id. `#2` and so on follow for the test's further measurements, and `#upload` for a
-    part of a load. `is_gone` says whether a module's file is gone.
+    A key is stale if no test stores it any more. `whole` contains the modules whose tests were all collected, and
+    `tests` all collected tests, even deselected ones. `passed` contains the tests that passed, and `measured` the keys
+    that they measured. A key is a test's id. `#2` and so on follow for the test's further measurements, and `#upload`
+    for a part of a load. `is_gone` says whether a module's file is gone.
     """
     found = {}
     for key in sorted(keys):

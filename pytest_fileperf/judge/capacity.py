@@ -2,13 +2,13 @@
 
 Search
     Bayesian, like probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
-    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. At the next rate, a load meets the
-    limits as likely as not: this is the posterior's median, plus the room that such a load has above it. At the
+    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. At the next rate, half of such
+    loads would meet the limits. It is the posterior's median, plus the load's room above it (`room_of`). At the
     capacity itself nearly all short loads would meet the limits, and show little. One load decides nothing: rates near
     it are loaded again, from both sides. The search never goes beyond twice the highest rate that met the limits, and
-    goes down until a rate meets them. Once the capacity is roughly known, loads get longer: 10 times the slowest limit,
-    if there is time. More and shorter loads would show better how pace varies. The posterior allows for loads that end
-    before a limit breaks. A load whose backlog grows meets no limit, even if it is over before one breaks.
+    goes down until a rate meets them. Once the capacity is roughly known, loads get longer: 10 times the longest
+    latency limit, if there is time. More and shorter loads would show better how pace varies. The posterior allows for
+    loads that end before a limit breaks. A load whose backlog grows meets no limit, even if it ends before one breaks.
 
 Start-ups
     The figure is the mean over all start-ups. Each one's capacity is drawn towards the others by their usual spread,
@@ -255,13 +255,13 @@ def _crowds(made: int) -> float:
 def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> tuple[float, float, bool]:
     """Returns three facts about loads of `made` requests in `seconds`: room, deviation, and whether they are short.
 
-    A load's pace is the rate that the server keeps up with in it. The room is how far the middle load's pace lies above
+    A load's pace is the rate that the server keeps up with in it. The room is how far the median load's pace lies above
     the capacity. The deviation is the standard deviation of other loads' paces. Both are logarithms. A short load is
     over before a visible backlog reaches the limit. If it `broke` the limit, its rate was far above the capacity.
 
-    Theory counts the requests of all loads, but crowded loads have most of the requests beyond a percentile's limit. If
-    one of ten loads has a tenth of its requests beyond, that is 1 % of all. Then nine of ten loads meet a p99, and the
-    middle one has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.) Failures need no queue.
+    At the capacity, all loads together just meet a limit. But a few crowded loads have most of the slow requests. If
+    one of ten loads has a tenth of its requests beyond a p99, this is 1 % of all. Then nine of ten loads meet it, and
+    the median one has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.) Failures need no queue, so no room.
     """
     if percent_of(name) is None:
         return 0.0, _crowds(made), False
@@ -479,7 +479,7 @@ def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
 def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
     """Returns the limits that some load broke, or all limits if none was broken.
 
-    Only a broken limit shows how far a rate is from it. If a load falls behind, all latency limits count as broken.
+    Only a broken limit shows how near the capacity is. If a load falls behind, all latency limits count as broken.
     """
     behind = any(load.falls_behind for load in told)
     broken = {

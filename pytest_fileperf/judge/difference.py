@@ -127,7 +127,7 @@ class Differences:
 
     @property
     def tolerances(self) -> float:
-        """A PASS excludes that `main` is worse by more than this many tolerances and `Rules.excluded_more`."""
+        """A PASS excludes that `main` is worse by this many tolerances plus `Rules.excluded_more`."""
         return RULES.tail_tolerances if self.is_calm else 1.0
 
     def excluded(self, limit: float) -> float:
@@ -140,8 +140,8 @@ class Differences:
     def may_lose(self, limit: float) -> bool:
         """Returns whether the guard leaves a great loss possible, so that the outcome isn't PASS.
 
-        `limit` is the tolerance as a log ratio. Always False without a guard, and for metrics that are worse if they
-        are greater.
+        `limit` is the tolerance as a log ratio. Always False without a guard, and for metrics such as latency, which
+        get worse by growing.
         """
         if self.guard is None or self.metric.worse_sign > 0:
             return False
@@ -170,10 +170,10 @@ def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Di
 def judged(
     levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
 ) -> MetricComparison:
-    """Returns the comparison `levels`, which has a metric's values, with an outcome and an interval.
+    """Returns `levels`, a comparison with a metric's two values, completed by an outcome and an interval.
 
     The interval comes from the difference `shown`. The outcome None becomes INCONCLUSIVE. `seen` is the least
-    worsening, as a share, that would have been found. The result omits it if it is too great to be of use.
+    worsening, as a share, that would have been found. The result omits `seen` if it is too great to be of use.
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
@@ -200,10 +200,10 @@ def compare_counts(
 ) -> MetricComparison:
     """Judges exact counts such as database queries per request.
 
-    `base` and `now` contain each start-up's count and variance. Without noise of time, counts differ only if requests
-    or start-ups differ. So the outcome is
-    REGRESSED if the growth surely exceeds `Rules.least_counted`, tolerance and floor. It must also exceed four standard
-    errors, which is enough for any session's probability of error. One start-up suffices.
+    `base` and `now` contain each start-up's count and variance. Time adds no noise to counts: they differ only if
+    requests or start-ups differ. So one start-up suffices. The outcome is REGRESSED if the growth surely exceeds
+    `Rules.least_counted`, tolerance and floor. It must also exceed four standard errors, which is enough for any
+    session's probability of error.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -228,8 +228,8 @@ def compare_counts(
 def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Returns the mean of the start-ups' values, and the variance of this mean.
 
-    `boots` has each value with its variance. The values' own variances and their spread each give a variance of the
-    mean. The greater one counts.
+    `boots` has (value, variance) for each start-up. The mean's variance comes from these variances, or from the spread
+    of the values if it is greater.
     """
     values, variances = zip(*boots, strict=True)
     between = variance(values) if len(boots) > 1 else 0.0

@@ -42,7 +42,7 @@ class Environment:
     cores: int
     """Logical processors that this process may use."""
     python: str
-    """`CPython 3.11`: other patch releases also compare."""
+    """`CPython 3.11`: runs on different patch releases compare."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """The version of every installed package, by name. Runs compare even if these differ, to find slow upgrades."""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Environment:
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Returns by name the fields that must be equal if two runs compare."""
+        """Returns the fields, by name, that must be equal for two runs to compare."""
         own = (item.name for item in fields(self) if item.name not in ("packages", "conditions"))
         return {name: getattr(self, name) for name in own}
 
@@ -105,7 +105,7 @@ def differences(
 ) -> dict[str, str]:
     """Returns a text for each key whose JSON values differ in two mappings.
 
-    `said` makes it from the key and both mappings. The keys of nested objects are joined by dots: `load.rounds`.
+    `said` makes the text from the key and both mappings. The keys of nested objects are joined by dots: `load.rounds`.
     """
     before, after = dict(_flat(was)), dict(_flat(now))
     return {
@@ -118,8 +118,8 @@ def differences(
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Returns a text per changed package: `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`.
 
-    May end with `and 12 more`. The server's packages come first. If `was` contains only these, as in the first
-    baselines, other packages are left out.
+    May end with `and 12 more`. The server's packages come first. If `was` contains only server packages, as in the
+    first baselines, other packages are left out.
     """
     if set(was) <= set(SERVER_PACKAGES):
         now = server_packages(now)

@@ -140,8 +140,8 @@ class BootEvidence:
     latency: Histogram
     """Latencies of all successful requests, including requests that end after the last round."""
     stretches: tuple[Histogram, ...] = ()
-    """If two versions are loaded alternately: `latency` for each turn. A turn includes the handover before it. The last
-    turn includes all requests that end after it."""
+    """If two versions are loaded alternately: `latency` for each turn. A request that ends between two turns counts in
+    the later one. A request that ends after the last turn counts in the last one."""
     typical: tuple[Mapping[str, float], ...] = ()
     """If two versions are loaded alternately: each turn's rates at its typical pace (`Round.typical_rps`), by metric.
     Empty for a turn without a typical pace."""
@@ -278,7 +278,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
 
 
 def reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
-    """Returns the number of requests that the start-up with the fewest answered. None if a start-up has no `memory`."""
+    """Returns the greatest number of requests that each start-up answered. None if a start-up has no `memory`."""
     courses = [boot.memory for boot in boots]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 
@@ -344,8 +344,8 @@ class Level:
     rounds: tuple[tuple[float, ...], ...]
     """For each start-up in `boots`: the values of its rounds, as far as known."""
     sampling: float | None
-    """Mean variance of a value in `boots` by chance. A percentile has it because of few requests, a capacity because of
-    few loads. None for other metrics."""
+    """Mean variance of the values in `boots` that comes from few requests (percentiles) or few loads (a capacity). None
+    for other metrics."""
 
     @property
     def mean(self) -> float:
@@ -360,8 +360,8 @@ class Level:
 def level_of(metric: Metric, evidence: Evidence) -> Level | None:
     """Returns the metric's value for each start-up of a version. None if no start-up has a value above 0.
 
-    A percentile comes from all latencies of a start-up, because single rounds have few requests. A metric that rounds
-    have is their Hodges–Lehmann estimate, because a few rounds are far off. Other metrics have one value per start-up.
+    A percentile comes from all latencies of a start-up, because single rounds have few requests. If rounds have the
+    metric, it is their Hodges–Lehmann estimate, because a few are far off. Other metrics have one value per start-up.
     """
     values, rounds, sampling = [], [], []
     for boot in evidence.boots:
@@ -406,7 +406,7 @@ def value_of(metric: Metric, evidence: Evidence) -> float | None:
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric's value over all start-ups, as reports show it. None if nobody measured the metric."""
+    """Returns the metric's value over all start-ups, as reports show it. None if the metric was not measured."""
     if metric.percentile is not None:
         return percentile_of(evidence.boots, metric.percentile)
     found = []
@@ -469,7 +469,7 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
 
 
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
-    """Returns the variance of a start-up's value because it has few rounds. It is the mean over all start-ups.
+    """Returns how much few rounds make a start-up's value vary: a variance, as a mean over all start-ups.
 
     `round_variance` is the variance of one round.
     """

@@ -1,7 +1,7 @@
 """Compares one metric with another session's figures, and decides PASS, IMPROVED, REGRESSED or INCONCLUSIVE.
 
 Model
-    A start-up's log value is   session's level + its own offset + what its rounds or requests leave uncertain.
+    A start-up's log value is   session's level + its own offset + chance in its rounds or requests.
     A version's level is the mean of its start-ups. `worse` is the difference of the levels in the bad direction.
 
 Variance of `worse`
@@ -253,8 +253,8 @@ def judge_world(
     """Compares two figures of the baseline's own code: as it runs `now`, and as stored in `found`.
 
     A metric is REGRESSED if it became worse by more than sessions ever differ. `packages`, `conditions` and `identity`
-    belong to the measurement `now`. Metrics without figures are left out. Returns nothing if the baseline has other
-    work or comes from another machine; another Python alone is allowed.
+    belong to the measurement `now`. Metrics without figures are left out. Returns no comparisons if the baseline
+    measured other work or comes from another machine; another Python alone is allowed.
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
@@ -288,7 +288,7 @@ def judge_world(
 def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
     """Returns the log ratio `worse`, divided by the usual standard deviation between sessions.
 
-    Before, it subtracts the part that a `busy` machine may explain.
+    First it subtracts the part of `worse` that a `busy` machine may explain.
     """
     metric = METRICS[world.metric]
     worse -= busy.explains(metric) if worse > 0 else 0.0
@@ -301,7 +301,7 @@ def unless_environment(
     """Changes outcomes if the environment became slower since the baseline: machine, packages or settings.
 
     `comparisons` judge the code, and `world`, which comes from `judge_world`, judges the environment. If sessions
-    rarely differ so much, PASS and IMPROVED become INCONCLUSIVE. If they never do, any outcome becomes REGRESSED:
+    rarely differ so much, PASS and IMPROVED become INCONCLUSIVE. If sessions never do, any outcome becomes REGRESSED:
     requests that take 30 times as long leave no time to compare. The effect of a `busy` machine doesn't count.
     """
     worlds = {item.metric: item for item in world}
@@ -340,10 +340,10 @@ def judge_same_code(
     identity: Mapping[str, object],
     saturated: bool,
 ) -> tuple[MetricComparison, ...]:
-    """Returns PASS for each metric if the code equals the baseline's code, which cannot be slower.
+    """Returns PASS for each metric, because the code equals the baseline's code and cannot be slower.
 
     Changed packages do not matter, because their cost belongs to the environment. A metric that was not measured `now`
-    is INCONCLUSIVE. All metrics are so if the generator was `saturated`, or if the baseline has other work. The
+    is INCONCLUSIVE. All metrics are, if the generator was `saturated` or the baseline measured other work. The
     comparisons have the baseline's figures if machine profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []
@@ -374,7 +374,7 @@ def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
-    """Makes all but NEW INCONCLUSIVE if a part of the load is missing. `lost` says which part, or is empty."""
+    """Makes all outcomes but NEW INCONCLUSIVE if `lost`, which says what part of the load is missing, isn't empty."""
     every = set(Outcome) - {Outcome.NEW} if lost else set()
     return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 
@@ -382,11 +382,11 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
 def unless_left(
     comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Makes outcomes INCONCLUSIVE if a version goes on working after its answers, because time saved so is not a gain.
+    """Makes outcomes INCONCLUSIVE if a version goes on working after its answers, because delayed work saves nothing.
 
     If only the new version does so, this applies to PASS and IMPROVED. If both do, it applies to IMPROVED. If only the
-    old version does so, it applies to REGRESSED. Memory keeps its outcome. `base` is None if the old version was not
-    measured; then it may do so.
+    old version does so, it applies to REGRESSED. Memory keeps its outcome. If `base` is None, the old version was not
+    measured, and may do so.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
@@ -427,9 +427,9 @@ def unless_unsteady(
 ) -> tuple[MetricComparison, ...]:
     """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if two versions were loaded alternately.
 
-    On a busy machine, typical moments are chance. So a worse pace in them counts only if the total over all turns is
-    also worse. A regression does not count if it may come from other programs on the new version's core. `by_others` is
-    how much longer these may make requests, as a log ratio.
+    On a busy machine, typical moments are chance. So a worse rate in them counts only if the rate over the whole load
+    is also worse. A regression does not count if it may come from other programs on the new version's core. `by_others`
+    is how much longer these programs may make requests, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:

@@ -26,9 +26,8 @@ def param_id(name: str) -> str:
 def param_texts(test: TestId) -> dict[str, str]:
     """Returns each parameter's part of the test's id, by parameter name.
 
-    If the parts are uncertain, returns values as text. The id says `uvicorn-2` for a server, and contains ids that a
-    user chose. `-` joins the parts, but a part may contain `-` itself. The part for a text or a number is its value,
-    unless the user chose another.
+    The id has short names, such as `uvicorn-2` for a server, and names that the user chose. `-` joins its parts, but a
+    part may contain `-` itself. If the id cannot be divided for sure, returns the values as text.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -40,7 +39,8 @@ def param_texts(test: TestId) -> dict[str, str]:
 def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
     """Returns the parameters for reports, which must not show more than the test's id does.
 
-    A text, number or flag that is in the id stays. Another value becomes its part of the id, or its type's name.
+    A text, number or flag that is in the id stays. Another value becomes its part of the id, or its type's name if that
+    part is uncertain.
     """
     id_ = param_id(name)
     known = [str(value) if _is_in(value, id_) else None for value in params.values()]
@@ -78,7 +78,7 @@ _PARAM = "param:"
 
 
 def parse_group_by(text: str) -> tuple[str, ...]:
-    """Returns the labels in `func,param:size`. Raises ValueError that names the valid labels."""
+    """Returns the labels in a text such as `func,param:size`. Raises ValueError that names the valid labels."""
     labels = tuple(label.strip() for label in text.split(","))
     for label in labels:
         if label not in _LABELS and (label == _PARAM or not label.startswith(_PARAM)):

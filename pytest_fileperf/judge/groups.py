@@ -83,7 +83,7 @@ class RankedGroup:
 def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
     """Returns the metric that ranks the loads, and each load's evidence. `limits` says what limited each load.
 
-    The metric is `rps`. It is `p50` if each load got its fixed rate.
+    The metric is `p50` if each load reached its fixed rate with enough requests. Otherwise it is `rps`.
     """
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
@@ -97,7 +97,7 @@ def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple
 def rank(
     metric: Metric, sides: Sequence[Evidence], *, title: str = "", results: tuple[Result, ...] = ()
 ) -> RankedGroup:
-    """Ranks the variants of a group by the metric. `sides` has the evidence of each, `results` its result."""
+    """Ranks a group's variants by the metric. `sides` has each variant's evidence, `results` each variant's result."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
@@ -127,9 +127,9 @@ def rank(
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
-    """Returns `side`, or evidence with one round for each whole load if single rounds say nothing about a rate.
+    """Returns evidence for a rate: `side`, or evidence in which each start-up's whole load is one round.
 
-    This is so in an open loop, and if rounds are hardly longer than latencies.
+    This is for open loops and for rounds hardly longer than latencies, which show no rate by themselves.
     """
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
@@ -146,7 +146,7 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
 def _margins(
     metric: Metric, sides: Sequence[Evidence], levels: Mapping[int, Level], order: Sequence[int]
 ) -> dict[tuple[int, int], float]:
-    """Returns how far apart the logarithms of two members must be to tell them apart, by (better member, other member).
+    """Returns the least difference of two log values that tells them apart, by (better member, other member).
 
     `order` has the members, best first.
     """

@@ -48,12 +48,12 @@ SURE = 1.6449
 """Half the width of a 90 % interval, in standard errors."""
 _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 _MOST = 20.0
-"""Log ratios are smaller: this one would be a factor of half a billion."""
+"""Log ratios in a run must be smaller: this one is a factor of half a billion."""
 _UNKNOWN_LINK = 1.0
 """Variance of the log ratio of two old codes that no runs connect: nearly any ratio is possible."""
 _LUCK = 2.0
-"""New code that became the baseline because it was better was partly lucky. So the error of its ratio counts this many
-times."""
+"""Code that became the baseline because it was better may partly have been lucky. So the error of its ratio counts this
+many times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def append(path: Path, run: Run) -> None:
 def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Returns the runs of all files, and sentences about lines that are left out.
 
-    The oldest code comes first. A run that is in several files or lines comes once.
+    The oldest code comes first. A run that is in several files or lines is returned once.
     """
     found: dict[str, Run] = {}
     said = []
@@ -199,7 +199,7 @@ class Series(Observed):
     far: float
     """Variance of the log ratio between the first and the last run's old code."""
     unlinked: tuple[tuple[str, str], ...]
-    """Two successive old codes in each item, whose ratio is unknown because no runs connect them."""
+    """Pairs of successive old codes whose ratio is unknown, because no runs connect them."""
     others: int
     """Number of the test's runs that are left out, because they made another load."""
 
@@ -356,7 +356,7 @@ class Trend:
 
     @property
     def is_known(self) -> bool:
-        """Whether the change `total` is known. If no runs connect two of its old codes, its error is at least 1."""
+        """Whether the change in `total` is known. Its error is at least 1 if no runs connect two of the old codes."""
         return self.total[1] < 1
 
 
@@ -373,7 +373,8 @@ def trends_of(
 
     Only tests whose id contains `name` count. `since` is a commit, a name for a commit, or a day. Changes end with the
     last runs. If there is a run `now`, they end with this run alone, even if its code is older. Commits come from the
-    repository of `source`, else of the working directory. Raises FilePerfError.
+    repository of `source`, else of the working directory. Raises RecordError if a file cannot be read. Raises PlanError
+    if `since` is neither a commit nor a day, or if no result has this test and metric.
     """
     every, said = read(paths)
     repository = find_repository(Path.cwd() if source is None else source.rootdir)
@@ -422,7 +423,7 @@ def _since(
     """Returns hashes of the commit's tree, and a function that tells whether a run is later than `since`.
 
     If `since` is a day, there are no hashes. A tree's hash leaves the baselines' directory out. Without a `source`,
-    this may be `.fileperf` or `beside`, so there are two hashes.
+    this directory may be `.fileperf` or `beside`, so there are two hashes.
     """
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)

@@ -1,28 +1,30 @@
 """Compares two versions that were loaded alternately, one pair of start-ups after the other, as evidence comes in.
 
 Evidence
-    It is how much worse the new version is, with bounds at any probability of error. For a rate it is the mean of the
-    pairs' values (`unit`), for a percentile it comes from the share of requests that take longer (`ranks`). Rounds
-    within a start-up depend on each other, and so do requests within a round. That needs no model, because only the
+    How much worse the new version is, with bounds at any probability of error. For a rate it is the mean of the pairs'
+    values (`unit`). For a percentile it comes from the share of requests that take longer (`ranks`). Rounds within a
+    start-up depend on each other, and so do requests within a round. This dependence needs no model, because only the
     spread between pairs counts, and pairs are independent.
-    Both have a guard, which has a part of the error. The guard of a typical rate is the total over all turns: it
-    includes stalls that are too rare to be typical. The guard of a percentile is the slow requests between stalls. In a
-    stall all connections wait at once, so a few stalls make most of a percentile's chance.
+    Rates and percentiles each have a guard, a second figure, which gets a part of the error. The guard of a rate in
+    typical moments is the rate over the whole load, with stalls that are too rare to be typical. The guard of a
+    percentile is the slow requests between stalls. In a stall all connections wait at once, so a few stalls cause most
+    of a percentile's random variation.
 
 Sequence
-    Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
-    clinical trials", Biometrika 70 (1983) 659–663). Each look may use its `share` of them, and no more. The sum of the
-    shares bounds the error, however much the looks have in common (Bonferroni). So the shares need no model either.
+    A look is one judgement of the evidence so far. All looks together spend the error probabilities (Lan and DeMets,
+    "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983) 659–663). Each look may use its `share`
+    of them, and no more. The sum of the shares bounds the error, however much the looks have in common (Bonferroni). So
+    the shares need no model either.
 
 Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share of their error
-    REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `Rules.bound_error` above L.
-               A rate is REGRESSED even by its guard alone. A percentile is so only if it is itself above L, at
-               `Rules.calm_error`. At the end also if the whole interval is beyond ten times the tolerance.
+    REGRESSED  the lower bound at the gate's alpha is above 0, and the lower bound at `Rules.bound_error` is above L.
+               For a rate, the guard's bounds are enough. For a percentile they are enough if the percentile itself is
+               above L at `Rules.calm_error`. At the end also if the whole interval is beyond ten times the tolerance.
     IMPROVED   as far in the good direction; but not a rate whose guard may be worse.
     PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
                (`Rules.excluded_more`), below 2 L + 2 % for a percentile (`Rules.tail_tolerances`).
-               Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
-               A rate's total must even exclude a loss by stalls: its upper bound, at the rate's own error, is below
+               No PASS if the guard may be worse: if its lower bound at all of `Rules.bound_error` is above L.
+               A rate's guard must also exclude a loss by stalls: its upper bound, at the rate's own error, is below
                L + 5 % (`Rules.total_more`). A server that stalls now and then has the same typical pace as a server
                without stalls.
     undecided  otherwise; INCONCLUSIVE once the time is over.
@@ -132,9 +134,9 @@ def compare_pairs(
 def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
     """Returns whether more time is unlikely to decide. `at` is the share of the time that is over.
 
-    Until the end, errors shrink with the square root of the time. With these smaller errors, more time may decide if
-    equal versions would PASS. It may also decide if the estimate, moved by `Rules.hopeless_errors` of them, would be
-    REGRESSED.
+    Errors shrink with the square root of the time, so the errors at the end can be foreseen. More time may decide if
+    equal versions would PASS with these errors. It may also decide if the estimate, moved by `Rules.hopeless_errors` of
+    them, would be REGRESSED or IMPROVED.
     """
     if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False
@@ -191,12 +193,12 @@ def _last_look(tolerance: float, alpha: float) -> Threshold:
 
 
 def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> float:
-    """Returns the worsening (log ratio) that the last look calls REGRESSED with the probability `Rules.power`."""
+    """Returns the worsening (log ratio) that is REGRESSED at the end with the probability `Rules.power`."""
     return _with_guard(evidence, _last_look(tolerance, alpha), Difference.detectable)
 
 
 def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: float) -> float:
-    """Returns the time that shows a change (a log ratio), as a multiple of this evidence's time."""
+    """Returns how long it takes to find a `change` (a log ratio), as a multiple of this evidence's time."""
 
     def times(difference: Difference, threshold: Threshold) -> float:
         seen = difference.margin(1 - RULES.power)
@@ -207,9 +209,9 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
-    """Returns the time that is likely to decide at the last look, as a multiple of these pairs' time. May be infinite.
+    """Returns the time after which a decision is likely, as a multiple of these pairs' time. May be infinite.
 
-    Errors shrink with the square root of the time, and the estimate stays. If the pairs show too little, returns 2.
+    Errors count as shrinking with the square root of the time. Returns 2 if the pairs show too little.
     """
     if (evidence := paired_evidence(metric, pairs)) is None:
         return 2.0
@@ -223,10 +225,10 @@ def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alp
 
 
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
-    """Returns the least value of `need` with which a metric is REGRESSED. `need` may be a worsening or a time.
+    """Returns the least worsening, or the least time, with which a metric is REGRESSED. `need` computes it.
 
-    It is the value for `main`. A percentile's guard, by requests between stalls, may need less. Then it counts, if
-    `main` is also worse at `Rules.calm_error`.
+    It is the value for `main`. A percentile's guard, by requests between stalls, may need less. Then its value counts,
+    but `main` must also be worse at `Rules.calm_error`.
     """
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
@@ -280,7 +282,7 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
 def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
     """Returns a reason which says that a worsening by `ratio` (log) might not show.
 
-    NOTHING_TOLD if `ratio` is too great.
+    Its kind becomes NOTHING_TOLD if `ratio` is too great to be of use.
     """
     share = as_share(ratio)
     if share > (most := RULES.most_told(as_share(look.limit))):
@@ -325,8 +327,7 @@ class NoiseFloor:
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
     """Returns the smallest visible changes, by a comparison of the same code with itself that took these `seconds`.
 
-    To see a change in `ASKED`, the tolerance must be smaller. If `tolerance` exceeds half of the change, this half
-    replaces it.
+    A change in `ASKED` only shows with a smaller tolerance. So for it, `tolerance` is at most half of the change.
     """
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
@@ -358,8 +359,8 @@ class Sequential:
     ) -> None:
         """`tolerances` contains every gated metric by name, `alpha` is each gate's probability of error.
 
-        `part` is the share of this error that the looks here may use. It is below 1 if the comparison may go on later.
-        With `to_the_end` all of the time `limit_s` is used, whatever the looks show.
+        `part` is the share of this error for the judgements here. It is below 1 if the comparison may go on later. With
+        `to_the_end` all of the time `limit_s` is used, whatever the evidence shows.
         """
         self._tolerances = tolerances
         self._alpha = alpha
@@ -408,8 +409,8 @@ class Sequential:
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or no metric is left that more time may decide.
 
-        The second needs `Rules.settled_pairs` pairs. A metric does not PASS while its figures are worse by more than
-        the tolerance. Nothing waits for a metric that is only WATCHED.
+        Without a regression, a comparison needs `Rules.settled_pairs` pairs. A metric is left while its figures are
+        worse by more than the tolerance, because it does not PASS. WATCHED metrics are never left.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True

@@ -5,15 +5,16 @@ the old percentile. The other is the share of old requests that take longer than
 of the ratios r without a clear difference, as in Woodruff, for two samples in pairs. ("Confidence intervals for medians
 and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646.) Latency may jump at the percentile, for example if
 a pause hits just that share of the requests. Then chance decides the percentile's value, and an interval of values is
-as wide as the jump. But a share is as exact as anywhere.
+as wide as the jump. But shares are as exact there as elsewhere.
 
-*Between stalls* at most as many slow requests count in a turn as chance makes slow. A stall makes all connections wait
-at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain as their number. If single
-requests take longer, this shows with a fraction of the load.
+*Between stalls* means that each slice of the load counts at most as many slow requests as chance explains. A stall
+makes all connections wait at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain
+as their number. A slowdown of single requests shows with a fraction of the load if stalls are left out.
 
 The expected spread of shares in a pair is binomial, times the number of slow requests that come together
-(`clustering`). The usual difference of two start-ups adds its part. The observed spread is moderated with it by
-`Rules.ranks_prior_df` degrees of freedom. It may be smaller: pauses at equal distances differ less than by chance.
+(`clustering`). The usual difference of two start-ups adds to it. The observed spread is moderated with it by
+`Rules.ranks_prior_df` degrees of freedom. The observed one may be smaller, because pauses at equal distances differ
+less than by chance.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
 _STEPS = 1000
-"""A step is a thousandth of a log ratio of 1. Steps measure latencies, and their ratios."""
+"""Steps in a log ratio of 1. Latencies and their ratios are counted in such steps."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """Seven points and their weights, which stand for a normal distribution."""
@@ -48,7 +49,7 @@ class _RankDifference(Difference):
     """
 
     first: int
-    """The least log ratio to the old percentile, in steps of a thousandth. Each next ratio is a step more."""
+    """The least log ratio to the old percentile, in steps (`_STEPS`). Each next value in `beyond` is a step further."""
     beyond: NDArray[np.float64]
     """For each ratio: the share of new requests above it, less the share of old requests above 1. Ratios are to the old
     percentile."""
@@ -66,7 +67,6 @@ class _RankDifference(Difference):
         """Returns the greatest log ratio that chance can explain; infinite with too few requests to tell.
 
         For each greater ratio, fewer new requests exceed it than chance allows.
-
         """
         above = int(np.argmin(self._faster(error)[::-1]))
         return (self.first + self.beyond.size - above) / _STEPS if above else math.inf
@@ -90,7 +90,7 @@ class _RankDifference(Difference):
 def difference_by_ranks(
     metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False
 ) -> Difference | None:
-    """Returns how much worse the percentile is. None if too few requests are slow to tell.
+    """Returns how much worse the percentile is. None if pairs or slow requests are too few to tell.
 
     `usual` is the standard deviation of the log ratio of two start-ups' percentiles. With `calm`, only slow requests
     between stalls count, and the result is None without `BootEvidence.stretches`.
@@ -138,8 +138,8 @@ def _variances(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns two variances of the mean share of slow requests: by chance, and because start-ups differ.
 
-    `base` and `now` are mean shares, and `now` has one for each ratio. `parts` contains each pair's squared weight over
-    its old and its new requests. `shifts` contains differences of two start-ups, in steps.
+    `base` and `now` are mean shares, and `now` has one for each ratio. `parts` has a row for the old and one for the
+    new version: each pair's squared weight over its requests. `shifts` contains differences of two start-ups, in steps.
     """
     of_base, of_now = parts.sum(axis=1)
     places = np.arange(now.size) + shifts[:, None]
@@ -152,8 +152,8 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[ND
     """Returns three facts: old shares, new tails, and how many slow requests come together.
 
     The first has each pair's share of old requests above the old percentile. The second has each pair's new requests by
-    their ratio to that percentile. Neighbouring pairs with few requests have one percentile together. The percentile is
-    itself an old request, so the share has half a slow request (or half a bunch) more.
+    their ratio to that percentile. Neighbouring pairs with few requests share one percentile. The percentile is itself
+    an old request, so the share has half a slow request (or half a bunch) more.
     """
     assert metric.percentile is not None
     reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
@@ -187,7 +187,7 @@ def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
     """Returns the step above which a share `reach` of all requests lies. Pairs count by their `weights`.
 
-    Many requests may lie at this step. Also returns which part of them belongs to the share, so that it is exact.
+    Many requests may lie at this step. Also returns the part of them that makes the share exactly `reach`.
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
@@ -237,7 +237,7 @@ def _beyond(
 ) -> NDArray[np.float64]:
     """Returns the share of requests at or above each step of `latency`.
 
-    In each stretch at most `most` of them count.
+    With `most`, no stretch counts more of its requests than `most` allows.
     """
     if most is None:
         return np.asarray(np.append(latency.counts[::-1].cumsum()[::-1], 0) / latency.count)

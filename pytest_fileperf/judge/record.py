@@ -23,7 +23,7 @@ _LEFT_WORK = "a run with unfinished work on the server"
 
 
 class Standing(StrEnum):
-    """A measurement's result in a word: the outcome of its comparisons, or a fact that weighs more."""
+    """A measurement's result in one word: the outcome of its comparisons, unless another problem matters more."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     """Not worse than the baseline by more than the tolerance. The test passes."""
@@ -39,11 +39,11 @@ class Standing(StrEnum):
     FAILED = "FAILED"
     """No request succeeded, or a request failed in a smoke run. The test fails."""
     INCONCLUSIVE = "INCONCLUSIVE"
-    """The measurement does not decide. The message says which change would have shown. pytest counts the test as
-    `inconclusive`, with the letter `I`. The test fails with `--fileperf-strict`."""
+    """The evidence does not decide; the message says why. pytest counts the test as `inconclusive`, with the letter
+    `I`. The test fails with `--fileperf-strict`."""
     SATURATED = "SATURATED"
-    """Nothing was found wrong, but the load generator used up its own core. So the figures are the generator's and not
-    the server's. The result is never a PASS."""
+    """Nothing was found wrong, but the load generator used up its CPU core. So the figures show the generator's speed
+    and not the server's. Replaces PASS, IMPROVED and `-`."""
     NEW = "NEW"
     """There is no baseline. The test passes. The test fails with `--fileperf-strict`, or if the environment variable
     `CI` is set and no limit judges the test."""
@@ -63,13 +63,13 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestId:
-    """The test that measured. Names are pytest's, but no object of pytest is needed."""
+    """The test that a measurement belongs to. It has pytest's names, but none of pytest's objects."""
 
     __test__ = False
 
     nodeid: str
-    """pytest's node id. `#2` and so on follow for a test's further measurements. `#upload` follows for a part of a
-    load, `#login` for a step, `#visit#login` for a step in a part."""
+    """pytest's node id. A test's second measurement adds `#2` to it. The part `upload` of a load adds `#upload`, and
+    the step `login` adds `#login`. This step in the part `visit` adds `#visit#login`."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
@@ -104,7 +104,7 @@ class TestId:
 
     @property
     def further(self) -> str:
-        """`#2` and so on for a test's further measurements, `#` and `own` for a part or step. Else empty."""
+        """The end of `nodeid` that pytest does not know, such as `#2`, `#upload` or `#2#upload`. Else empty."""
         own = f"#{self.own}" if self.own else ""
         match = FURTHER.search(self.nodeid.removesuffix(own))
         return (match[0] if match else "") + own
@@ -117,7 +117,7 @@ class TestId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTest:
-    """A load test that failed for another reason than a figure: its server, its setup, or its own assertion."""
+    """A load test that failed because of its server, its setup or its own assertion, and not its figures."""
 
     nodeid: str
     module: str
@@ -128,7 +128,7 @@ class FailedTest:
     phase: str = "call"
     """pytest's word for the time of the failure: `setup` (fixtures), `call` or `teardown`."""
     message: str = ""
-    """The error's message: a few lines at most."""
+    """The error's message: at most a few lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,9 @@ class Explanation:
     """The functions that explain a test's CPU time, as a profiler found them."""
 
     text: str
-    """A few lines for reports, or one line if the profiler could not look."""
+    """A few lines for reports, or one line that says why there is no profile."""
     details: Mapping[str, object] | None = None
-    """The profile of every function, as JSON values. None if the profiler could not look."""
+    """The profile of every function, as JSON values. None if there is no profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ class Result:
     noise: tuple[NoiseFloor, ...] = ()
     """If the same code was compared with itself: the smallest change of each metric that would show here."""
     explanation: Explanation | None = None
-    """Functions that cost CPU time, or more of it than in the old version; None if nobody looked."""
+    """Functions that cost CPU time, or that cost more than in the old version. None if no profiler ran."""
     capacity: Capacity | None = None
     """The highest rate that meets the limits, if it was searched for. The other figures were measured at this rate."""
     base_capacity: Capacity | None = None
@@ -181,7 +181,7 @@ class Result:
     """Facts that a reader must know about the served app, then about the load."""
 
     def having(self, **facts: Any) -> Result:
-        """Returns a copy with new values for fields of the result or of its verdict. No field is in both."""
+        """Returns a copy with new values for fields of the result or of its verdict. No field name is in both."""
         own = {name: facts.pop(name) for name in Result.__dataclass_fields__ if name in facts}
         return replace(self, verdict=replace(self.verdict, **facts), **own)
 

@@ -1,6 +1,6 @@
-"""Every constant of the judge in one value, each with its reason or source.
+"""All constants behind verdicts, each with its reason or source.
 
-With the same evidence, only these change a verdict. A simulation puts other `RULES` into the judge's modules.
+With the same evidence, only these change a verdict. A simulation replaces `RULES` in the judge's modules.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from typing import TypeAlias
 from pytest_fileperf.serve.stability import STABILISERS
 
 Deviations: TypeAlias = tuple[float, float, float]
-"""Usual standard deviations of log values: for start-ups with all, some or none of `STABILISERS`. These are sources of
-chance that can be fixed."""
+"""Three usual standard deviations of log values: for start-ups with all, some or none of `STABILISERS` (sources of
+chance) fixed."""
 
 
 def usual_sd(deviations: Deviations, held: Iterable[str]) -> float:
-    """Returns the one of three deviations for start-ups with these fixed sources of chance, such as `hash seed`."""
+    """Returns the deviation for start-ups in which the sources of chance in `held`, such as `hash seed`, are fixed."""
     known = set(STABILISERS) & set(held)
     return deviations[0 if len(known) == len(STABILISERS) else 1 if known else 2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The constants of all comparisons. Deviations are of log values, errors are probabilities."""
+    """The constants of all comparisons. Deviations are standard deviations of log values, errors are probabilities."""
 
     # --- both kinds of comparison
 
     session_alpha: float = 0.01
     """Highest probability that unchanged code is REGRESSED anywhere in a session."""
     bound_error: float = 0.05
-    """Error of one-sided bounds: a worsening within the tolerance is taken for a greater one, or the other way round.
-    The shown interval has a bound on each side, so it contains the change with 90 %."""
+    """Probability that a one-sided bound is wrong. A worsening within the tolerance then counts as greater, or a
+    greater one as within. The interval in reports has a bound on each side, so it contains the change with 90 %."""
     power: float = 0.80
-    """If reports call a worsening visible, it shows with this probability: the usual convention."""
+    """Probability with which a worsening is found that reports call visible. 80 % is the usual convention."""
 
     excluded_more: float = 0.02
-    """PASS of a rate excludes a loss that exceeds the tolerance by this log ratio. With 3 % this is 5.1 %."""
+    """The PASS of a rate excludes a loss of the tolerance plus this log ratio. With 3 % this is 5.1 %."""
     tail_tolerances: float = 2.0
-    """PASS of a percentile excludes a loss of this many tolerances, plus `excluded_more`: 35 % with a tolerance of 15
-    %. For a rate, this would be 8.2 % with 3 %. Then code that is 5 % slower would PASS in 10 to 15 % of simulated
-    tests."""
+    """The PASS of a percentile excludes a loss of this many tolerances plus `excluded_more`: 35 % with a tolerance of
+    15 %. For a rate, this would be 8.2 % with a tolerance of 3 %. Then code that is 5 % slower would PASS in 10 to 15 %
+    of simulated tests."""
     far_worse: float = 10.0
     """An undecided metric is REGRESSED if its whole interval is worse by more than this many tolerances."""
     nothing_told: float = 0.5
-    """If only a worsening beyond this share would have shown, reports say that the measurement tells nothing."""
+    """If a measurement could only find a worsening beyond this share, reports call it too noisy to decide."""
 
     # --- stored baselines (`gate`)
 
@@ -54,40 +54,39 @@ class Rules:
     """How much a start-up's mean differs from other start-ups. Measured: 0.3 to 1.0 % if stabilised (sources of chance
     are fixed), 3.9 to 4.9 % if not. Partly stabilised is between the two."""
     boot_prior_df: int = 4
-    """Weight of `boot_sd`, in degrees of freedom: as much as the start-ups of two versions with three each."""
+    """Weight of `boot_sd`, in degrees of freedom: as much as two versions with three start-ups each."""
     round_sd: Deviations = (0.03, 0.03, 0.05)
     """How much a round differs from other rounds of its start-up. Measured: 2.4 to 2.9 % if stabilised (sources of
     chance are fixed), 4 to 5 % if not."""
     round_prior_df: int = 4
-    """Weight of `round_sd`, in degrees of freedom. It is little beside the 18 of two versions with three start-ups of
-    four rounds each."""
+    """Weight of `round_sd`, in degrees of freedom. Measured rounds weigh more: two versions with three start-ups of
+    four rounds each have 18."""
     environment_sd: float = 0.25
-    """How much the log mean of unchanged code differs between sessions or environments. In campaigns, sessions on one
-    machine deviated by 0.16 to 0.30. A percentile has `tail_factor` times as much."""
+    """How much the log mean of unchanged code differs between sessions or environments. On one machine it was 0.16 to
+    0.30. A percentile has `tail_factor` times as much."""
     environment_noted: float = 2.0
-    """An environment that is slower by up to this many `environment_sd` (a rate that is 39 % lower) changes no outcome.
-    Beyond, unchanged code does not PASS."""
+    """PASS and IMPROVED become INCONCLUSIVE if the environment became slower by more than this many `environment_sd`. A
+    rate is then 39 % lower."""
     environment_failed: float = 5.0
-    """The test fails if the environment's whole interval is slower by this many `environment_sd` (a rate that is 71 %
-    lower)."""
+    """The test fails if the environment became slower by more than this many `environment_sd`. A rate is then 71 %
+    lower. Even the better end of the interval must be so much slower."""
 
     known_to: float = 0.015
-    """A baseline's requests/s, and other metrics of rounds, are known well enough if their logarithm's standard error
-    is this."""
+    """The goal for the standard error of the logarithm of a baseline's requests/s, and of other metrics of rounds."""
 
     # --- whether two versions give the same answers (`evidence`)
 
     answers_share: float = 0.02
     """Two versions' answers are the same if their statuses and sizes differ by at most this share."""
     answers_errors: float = 4.0
-    """Statuses and sizes must also differ by this many standard errors: rather many, because rounds depend on each
-    other."""
+    """To count as different, statuses and sizes must also differ by this many standard errors. It is high, because
+    rounds depend on each other."""
 
     # --- exact counts (`difference`)
 
     least_counted: float = 0.25
-    """Counts per request that differ by less are equal. Caches that expire, or that fast code fills sooner, change some
-    requests. Another database statement in each third request shows."""
+    """Counts per request that differ by less are equal. Some requests differ because caches expire, or because fast
+    code fills them sooner. One more database statement in each third request shows."""
     counted_errors: float = 4.0
     """Counts must also differ by more than this many standard errors, because requests of several kinds come in random
     numbers."""
@@ -104,102 +103,100 @@ class Rules:
         (0.75, 0.15),
         (1.0, 0.35),
     )
-    """All looks at the evidence, which are judgements while it comes in: (share of the time, share of the error). The
-    last look has most of the error, because small changes only show by then."""
+    """The evidence is judged several times while it comes in. Each of these looks is (share of the time, share of the
+    error). The last look has most of the error, because small changes only show at the end."""
     rate_pass_error: float = 0.01
-    """Probability of error with which PASS of a rate excludes a loss, even in the total. Each look at the evidence has
-    all of this error, because looks have much in common. Code that is 5 % slower is PASS in 1.5 to 4 % of simulated
-    tests. For a percentile it is `bound_error`."""
+    """Probability of error with which a rate's PASS excludes a loss, in typical moments and over the whole load. Each
+    judgement (`looks`) may use all of it, because judgements have much evidence in common. Code that is 5 % slower is
+    PASS in 1.5 to 4 % of simulated tests. A percentile has `bound_error` instead."""
     total_more: float = 0.05
-    """In the total over all turns, PASS excludes a loss that exceeds the tolerance by this much: 8.3 % with 3 %. The
-    total includes all of the machine's stalls, so it is less exact than the typical pace."""
+    """Over the whole load, a rate's PASS excludes a loss of the tolerance plus this log ratio. With 3 % this is 8.3 %.
+    The whole load includes all of the machine's stalls, so it is less exact than typical moments."""
     total_share: float = 0.2
-    """Part of a gate's error that a rate's total over all turns may use. The rate in typical turns has the other
-    part."""
+    """Part of a gate's error for a rate over the whole load. The rate in typical moments has the other part."""
     calm_share: float = 0.5
-    """Part of a gate's error that a percentile between stalls may use. The percentile of all requests has the other
-    part. 32 of 60 simulated tests of a fast endpoint find that 1 request in 100 takes ten times as long. By all
-    requests alone, 3 tests find it."""
+    """Part of a gate's error for a percentile of the requests between stalls. The percentile of all requests has the
+    other part. In 60 simulated tests of a fast endpoint, 1 request in 100 takes ten times as long. With both parts, 32
+    tests find this; with all requests alone, 3."""
     calm_error: float = 0.2
-    """If a percentile between stalls is worse, this probability of error is enough for the percentile of all
-    requests."""
+    """A percentile that is worse between stalls must also be worse by all requests. This is the probability of error
+    for the second condition."""
     hopeless_from: float = 0.5
     """No comparison is given up before this share of its time."""
     hopeless_errors: float = 2.0
     """A comparison is given up if it would stay undecided even if the estimate moved by this many standard errors."""
     least_pairs: int = 3
-    """Fewer pairs do not show how much start-ups differ, and decide nothing."""
+    """Fewer pairs of start-ups do not show how much start-ups differ, and decide nothing."""
     few_pairs_times: float = 1.2
-    """With fewer than `least_pairs`, a comparison may take this multiple of its limit, and `few_pairs_more_s` more."""
+    """With fewer than `least_pairs`, a comparison may take its time limit times this, plus `few_pairs_more_s`."""
     few_pairs_more_s: float = 4.0
     settled_pairs: int = 4
     """With fewer pairs of start-ups, only a regression ends a comparison that has time for another pair. The first
-    three load a version for 1.5 s, too short to show stalls. With 1.4 s, stalls of 30 ms that cost 10 % passed after
-    three in 3 of 400 simulated tests."""
+    three pairs load each version for 1.5 s, too short to show rare stalls. After 1.4 s, 3 of 400 simulated tests passed
+    code with stalls of 30 ms that cost 10 %."""
     known_cycles: int = 15
-    """With fewer cycles in fewer than `known_pairs`, a comparison that has time goes on. A cycle is a turn on each
-    version. Three pairs of one to three cycles may agree by chance. On two cores with 8 to 21 busy programs, this
-    failed 2 of 60 tests of unchanged code. On a quiet machine, three pairs of a closed loop have 21 or more. Slow
-    endpoints, and loads at a rate, have one or two cycles in a pair."""
+    """A comparison with fewer cycles, and fewer than `known_pairs`, goes on while it has time. A cycle loads each
+    version once. Three pairs of one to three cycles may agree by chance. On two cores with 8 to 21 busy programs, this
+    failed 2 of 60 tests of unchanged code. On a quiet machine, three pairs of a closed loop have 21 or more cycles.
+    Slow endpoints, and loads at a rate, have one or two cycles in a pair."""
     known_pairs: int = 5
     """This many pairs of start-ups show by themselves how much they differ."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)
-    """How much two start-ups of the same code differ, as a log ratio. Not stabilised it is √2 times the deviation of
-    one start-up. Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231
-    pairs)."""
+    """How much two start-ups of the same code differ, as a log ratio. If none is stabilised, it is √2 times `boot_sd`.
+    Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231 pairs)."""
     pair_prior_df: int = 8
-    """Weight of `pair_sd` beside the observed spread: as much as nine pairs. The spread of requests/s differed between
-    259 comparisons on one kind of machine, which gives 7 to 20. Memory has the same weight, but nobody measured it. The
-    weight suits start-ups that differ by up to twice the usual."""
+    """Weight of `pair_sd` beside the observed spread: as much as nine pairs. The spreads of requests/s in 259
+    comparisons on one kind of machine suggest 7 to 20. Memory has the same weight, but nobody measured it. The weight
+    suits start-ups that differ by up to twice the usual."""
     alone_prior_df: int = 1
     """Weight of `pair_sd` if a pair has too few cycles to show how uncertain it is. Some such pairs agree by chance and
     look exact. Without this and `prior_cycles`, 33 of 60 simulated sessions of the same code had a false alarm. With
     them, 5 of 400 had."""
     few_cycles: int = 10
-    """With fewer cycles, a pair's value is the Hodges–Lehmann estimate. With the biweight, 9 of 60 simulated sessions
-    of the same code had a false alarm. With more cycles it is the biweight. In much noise the biweight finds 5 % in 63
-    % of GETs, Hodges–Lehmann in 53 %."""
+    """With this many cycles or more, a pair's value is their biweight. In much noise it finds a change of 5 % in 63 %
+    of GETs, Hodges–Lehmann in 53 %. With fewer cycles, the value is the Hodges–Lehmann estimate. There the biweight
+    gave a false alarm in 9 of 60 simulated sessions of the same code."""
     deviation_cycles: int = 7
-    """With fewer cycles, a pair's uncertainty comes from the cycles' variance, because five cycles may agree by chance.
-    With more, it comes from their median deviation. In 96 first pairs of the same code the variance made errors 1.6 and
-    3.1 times too large. Stalls hardly move the estimate."""
+    """With fewer cycles, a pair's uncertainty comes from their variance. The median deviation of five cycles may be
+    small by chance. With more cycles this deviation is used, because stalls enlarge the variance but hardly move the
+    estimate. In 96 first pairs of the same code, the variance made errors 1.6 and 3.1 times too large."""
     least_cycles: int = 3
     """Fewer cycles do not show how uncertain a pair of start-ups is: two may agree by chance."""
     prior_cycles: int = 10
-    """Weight of the usual deviation of cycles, for a single pair: as much as this many cycles. A pair's own one to
-    thirty cycles say little."""
+    """Weight of the usual deviation of cycles beside a pair's own deviation: as much as this many cycles. A pair's own
+    one to thirty cycles say little."""
 
     # --- percentiles of versions that are measured alternately (`ranks`)
 
     ranks_prior_df: int = 4
-    """Weight of the expected spread of shares of slow requests: as much as five pairs. It is less than for rates,
-    because the expectation rests on more unknowns, and the spread may be smaller."""
+    """Weight of the expected spread between pairs in the share of slow requests: as much as five pairs. It is less than
+    for rates, because the expected spread is less certain, and may be too large."""
     ranks_group: float = 5.0
-    """Neighbouring pairs share one percentile of the old version. Together they have this many times the metric's least
-    number of requests. Then about 15 slow requests, or as many bunches of them, lie above it. Fewer say little, and
-    larger groups mix different moments of the machine."""
+    """Neighbouring pairs form a group with one percentile of the old version. A group has at least this many times the
+    metric's least number of requests. Then about 15 slow requests, or as many bunches of them, lie above the
+    percentile. Fewer say little, and larger groups mix different moments of the machine."""
     calm_deviations: float = 3.0
-    """Between stalls, a turn may have more slow requests than usual by chance. Those beyond 1 and this many deviations
-    of a Poisson number do not count."""
+    """How many more slow requests than usual one version's slice of a load may have by chance. It is 1 plus this many
+    standard deviations of a Poisson number. Any beyond this do not count between stalls."""
 
     jump: float = 1.7
-    """Latency jumps at a percentile if it grows by this factor from just below it to just above. The cause is a pause
-    that hits this share of requests. If servers stall as often as p99 notices, 97 of 263 undecided simulated tests have
-    a jump. p99.5 decides 58 of these, and 10 of the tests without a jump. p95 decides most of both."""
+    """Latency jumps at a percentile if it is this many times higher just above the percentile than just below. The
+    cause is a pause that hits just this share of requests. Among 263 undecided simulated tests with such pauses, 97
+    have a jump at p99. p99.5 decides 58 of these, and 10 of the others. p95 decides most of either kind."""
 
     # --- start-ups that get slower one after another (`unit`)
 
     course_totals: tuple[float, float, float] = (0.3, 0.25, 0.2)
-    """A trend's least log ratio of the last start-up to the first, if there are three, four or more. Start-ups of the
-    same code differ by 1 to 6 % each."""
+    """Least log ratio of the last start-up to the first in a trend: for three, four and more start-ups. Start-ups of
+    the same code differ by 1 to 6 % each."""
     course_step: float = 0.3
-    """In a trend, each step is at least this part of an even step between start-ups. One jump is not a trend."""
+    """In a trend, each start-up's change is at least this part of the mean change. One jump isn't a trend."""
     course_errors: float = 3.0
-    """In a trend, each step between start-ups is at least this many standard errors."""
+    """In a trend, each change from a start-up to the next is at least this many standard errors."""
     course_round_sd: float = 0.05
     """Standard error of a start-up with a single round: the usual deviation of rounds."""
     course_cpu: float = 0.3
-    """If CPU time per request changes by more than this part of a trend, the machine may be its cause."""
+    """The machine may be a trend's cause if CPU time per request changes by more than this part of it."""
 
     # --- groups of variants (`groups`)
 
@@ -207,10 +204,10 @@ class Rules:
     """Highest probability that any equal variants of a group get different ranks."""
     drift_sd: float = 0.015
     """How much the log mean of the same code differs between tests of a session. Measured: up to 4 % within a minute,
-    or 1.2 % if spread evenly."""
+    which is a standard deviation of 1.2 % if spread evenly."""
     drift_df: int = 30
-    """Weight of `drift_sd`, in degrees of freedom: it comes from one machine, so it isn't certain. A session can tell
-    less about itself."""
+    """How well `drift_sd` is known, in degrees of freedom. It comes from one machine, so it isn't certain, but a single
+    session would show less."""
     latencies_a_round: float = 4.0
     """Rounds that are shorter than this many mean latencies say nothing by themselves about a rate."""
 
@@ -220,38 +217,37 @@ class Rules:
         return 1 - 2 * self.bound_error
 
     def most_told(self, tolerance: float) -> float:
-        """Returns the greatest worsening, as a share, that is worth reporting."""
+        """Returns the greatest detectable worsening, as a share, that reports still show."""
         return max(self.nothing_told, 2 * tolerance)
 
     def most_by_chance(self, share: float, requests: float) -> float:
-        """Returns how many requests of a turn are slow by chance at most, if usually this `share` is slow."""
+        """Returns how many of these `requests` chance makes slow at most, if this `share` of them is usually slow."""
         usual = share * requests
         return usual + self.calm_deviations * math.sqrt(usual) + 1
 
 
 RULES = Rules()
-"""The constants that the judge uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRules:
-    """The constants of a search for a capacity (`capacity`). Deviations are of log rates."""
+    """The constants of a search for a capacity (`capacity`). Deviations are standard deviations of log rates."""
 
     # --- one load
 
     backlog_share: float = 0.13
-    """A load falls behind if its backlog grows by more than this share of its requests. If it grows by less, requests
-    exceed the limit itself. A load of seven times the limit (`rough_load`) shows 12 %, as `visible_growth` says."""
+    """A load falls behind if its backlog of waiting requests grows by more than this share of all its requests. A load
+    of seven times the limit (`rough_load`) breaks the limit itself from 12 % on (`visible_growth`)."""
     backlog_deviations: float = 2.0
     """To fall behind, a load's backlog must also grow by more than this many times √requests. At 80 % of the capacity,
     fewer than 1 in 100 simulated loads grows so much (M/M/1, 14 requests). At 140 %, half of the loads with 28 requests
     do (M/D/1)."""
     backlog_errors: float = 3.5
     """To fall behind, a load's latencies must also grow by more than this many standard errors. Slow requests alone
-    need not be in a queue. With 14 long latencies that differ by chance (exponential), fewer than 1 in 100 simulated
-    loads does so."""
+    need not come from a queue. If 14 long latencies differ by chance (exponential), they grow so much in fewer than 1
+    of 100 simulated loads."""
     backlog_requests: int = 10
-    """A load with fewer requests cannot fall behind: it does not show how much latencies differ."""
+    """A load with fewer requests never counts as falling behind, because it does not show how much latencies differ."""
 
     # --- how likely each capacity is
 
@@ -262,10 +258,10 @@ class SearchRules:
     """The expected capacity, as a log ratio to the closed loop's rate: 14 % below it."""
     expected_sd: float = 0.5
     elsewhere: float = 0.02
-    """How likely a capacity far from the expected one is, beside the likeliest capacity."""
+    """Probability of a capacity far from the expected one, as a share of the likeliest capacity's probability."""
     boot_sd: float = 0.04
-    """Standard deviation of start-ups' capacities: more than between stabilised start-ups, because minutes lie
-    between."""
+    """Standard deviation between start-ups' capacities. It is greater than in other comparisons of stabilised
+    start-ups, because minutes lie between the start-ups."""
     apart: float = 0.01
     """Share of start-ups whose capacity has nothing in common with other start-ups."""
     slopes: tuple[tuple[float, float], ...] = (
@@ -277,14 +273,15 @@ class SearchRules:
         (150.0, 1.0),
         (300.0, 1.0),
     )
-    """Slopes, each with its weight before any load. A slope is how fast the share of slow requests grows with the rate.
-    With a low slope, latency grows long before the capacity. With a high slope, a server falls behind all at once;
-    M/D/1 has about 28. If low slopes were as likely as others, two unlucky loads would send a search to half of the
-    capacity. Coming back would take most of a start-up's loads."""
+    """Each item is (slope, weight before any load). A slope says how fast the share of slow requests grows with the
+    rate. With a low slope, latency grows long before the capacity. With a high slope, a server falls behind all at
+    once; M/D/1 has about 28. If low slopes were as likely as others, two unlucky loads would send a search to half of
+    the capacity. Coming back would take most of a start-up's loads."""
     together: tuple[tuple[float, float], ...] = ((0.001, 0.0), (0.008, 0.0), (0.04, 0.0), (0.008, 0.12))
-    """How much slow requests of a load come together: the correlation of two requests. The highest is for a queue that
-    gets long once in a load. Each has the share of loads in which the machine stood still for a moment. Downloads by
-    aiofiles broke a p99 of 100 ms in one of seven loads, far below the capacity."""
+    """Each item is (correlation, share of loads). The correlation of two requests says how much slow requests of a load
+    come together. The highest one is for a queue that gets long once in a load. The share has loads in which the
+    machine stood still for a moment. Downloads by aiofiles broke a p99 of 100 ms in one of seven loads, far below the
+    capacity."""
     longest_stall: float = 0.2
     """If more than this share of a load's requests exceed a limit, the server counts as slow. Otherwise the machine may
     have stood still."""
@@ -292,36 +289,38 @@ class SearchRules:
     """Possible deviations of a server's log pace (the rate that it keeps up with) between loads. The last one is for a
     machine with much other work."""
     crowding: float = 1.2
-    """A load's requests come close together by chance, which changes a server's pace by this / √requests. Their number
-    varies by 1 / √number, and their distances vary too. 1.2 fits M/D/1."""
+    """Requests come close together by chance. So a server's pace (the rate that it keeps up with) varies by this /
+    √requests. Their number alone would give 1 / √requests, and their distances add to it. 1.2 fits M/D/1."""
     most_crowding: float = 0.1
-    """By `crowding`, a server's pace varies at most by this. With few requests, only some of them meet a queue."""
+    """Upper limit of the deviation that `crowding` gives. If requests are few, only some of them meet a queue."""
     middle_room: float = 1.2
-    """Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits
-    searches of M/D/1 with limits of 10 and 20 times a request's duration."""
+    """The median load's pace lies above the capacity by the effect of `crowding`, times this factor. Fits searches of
+    M/D/1 with limits of 10 and 20 times a request's duration."""
     visible_growth: float = 0.85
-    """A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 × limit / length,
-    a load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
+    """If a server falls behind by a share x of the time, latency exceeds a limit after limit / x. If x is below this ×
+    limit / length, a load is over before, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
     most_variance: float = 1.5
-    """A variance from a start-up's own loads is at most this many times the posterior's variance. Few loads say nothing
+    """The variance by a start-up's own loads is at most this many times the posterior's variance. Few loads say nothing
     by themselves."""
     deviations: float = 2.0
-    """Half the width of a capacity's interval, in standard deviations. A normal distribution has 1.64. With 2.0, 89 to
-    100 % of simulated searches are right, but not for heavy tails."""
+    """Half the width of a capacity's interval, in standard deviations. A normal distribution has 1.64. With 2.0, the
+    interval contains the capacity in 89 to 100 % of simulated searches, but not with heavy tails."""
 
     # --- the next load
 
     first: float = 0.8
-    """The first rate, as a share of the closed loop's rate. Users who come by chance need some room."""
+    """The first rate, as a share of the closed loop's rate. Requests that come at random times need some room."""
     climb: float = 1.35
     """If the first rate meets the limits, the second rate is higher by this factor. Further rates double until a limit
     breaks."""
     few_broken: int = 3
-    """If more loads than this break by a little, the rate is halved. Until then it is multiplied by `first`."""
+    """While no rate meets the limits, the lowest rate is multiplied by `first`. After more loads than this, or after
+    more than one if a limit breaks by far, it is halved."""
     none_below: float = 1 / 8
-    """If two loads at most at this share of the closed loop's rate break the limits, no rate meets them."""
+    """If two loads at or below this share of the closed loop's rate break the limits, no rate meets them."""
     generator_near: float = 0.88
-    """If the generator failed at two rates, and the highest good rate exceeds this share of both, the search ends."""
+    """The search ends if the generator failed to make two rates, and a rate just below them met the limits. The highest
+    such rate must be at least this share of both."""
     most_room: float = 0.15
     """A load's rate is at most this far above the estimated capacity, in log rate. Far above, a load takes long to end,
     because waiting requests must be served."""
@@ -335,7 +334,7 @@ class SearchRules:
     """A start-up's search does not end early with fewer loads."""
     least_load_s: float = 1.0
     latencies_a_load: int = 10
-    """Least length of a long load, as a multiple of the slowest limit."""
+    """Least length of a long load, as a multiple of the longest latency limit."""
     beyond_a_load: int = 3
     """A long load has so many requests that this many of them may exceed a limit at the capacity."""
     loads_a_search: int = 8
@@ -346,12 +345,12 @@ class SearchRules:
     """To fit into the time that is left, a load may be shortened to this share of its length."""
     warmup_s: float = 0.3
     latencies_a_warmup: int = 4
-    """Least length of a long load's warm-up, as a multiple of the slowest limit."""
+    """Least length of a long load's warm-up, as a multiple of the longest latency limit."""
     longest_warmup: float = 0.3
     """Longest warm-up, as a share of the load."""
 
     def most_backlog(self, requests: int) -> float:
-        """Returns how much a backlog grows by chance at most, as a share of the load's requests.
+        """Returns how much a backlog grows at most by chance, as a share of the load's requests.
 
         Infinite for few requests.
         """
@@ -368,22 +367,21 @@ class TrendRules:
     """The constants of a history (`trend`), chosen among about 30 variants by simulation (`benchmarks/trend.py`)."""
 
     session_sd: float = 0.01
-    """How much a session's log ratio differs beyond its stated error. With half of it, wrong errors give 5 false alarms
-    in 1,000 runs. Sessions that resemble their neighbours give 3."""
+    """Standard deviation of a session's log ratio beyond its stated error. With half of it, wrong stated errors give 5
+    false alarms in 1,000 runs. Sessions that resemble their neighbours give 3."""
     tail_session_sd: float = 0.05
-    """The same as `session_sd`, for a percentile. With 0.01 it would have 2.1 false alarms in 1,000 runs, and with this
-    it has 0.4."""
+    """`session_sd` for a percentile. With 0.01 there are 2.1 false alarms in 1,000 runs, with this 0.4."""
     penalty: float = 12.0
-    """Cost of another segment, which begins with a step: it must differ by 3.5 standard errors from the segment before.
-    About 0.35 false alarms in 1,000 runs."""
+    """Cost of a step. The means before and after it must differ by 3.5 standard errors. Gives about 0.35 false alarms
+    in 1,000 runs."""
     least: int = 3
     """Least number of runs between two steps: one odd run makes no step, and two in a row rarely do."""
     first: int = 10
     """A history with fewer runs shows no step."""
     window: int = 7
     clip: float = 2.5
-    """An odd run's ratio is drawn to this many deviations from the median of `window` runs. If errors have long tails,
-    0.55 false alarms remain of 2.0, and as many steps are found."""
+    """A run's ratio counts as at most this many deviations from the median of `window` runs. If errors have long tails,
+    0.55 false alarms remain of 2.0 in 1,000 runs, and as many steps are found."""
     prior_runs: int = 20
     """Weight of the errors that runs state: as much as this many runs. Neighbouring runs show how right these errors
     are."""
@@ -393,7 +391,7 @@ class TrendRules:
     machine_runs: int = 20
     """A kind of machine that did not occur in this many runs is a new one."""
     turns: int = 5
-    """If neighbouring runs alternate between two old codes at least this often, they show how far these are apart."""
+    """If neighbouring runs change at least this often between two old codes, they show the ratio of both."""
     slow_runs: int = 20
     """A slow change begins at most this many runs before its first step. It ends at most this many after its last
     step."""
@@ -401,8 +399,8 @@ class TrendRules:
     """A slow change has at least this many runs: a shorter one looks like a step."""
     slow_gain: float = 2.0
     """To be a slow change, a straight line must fit better than steps by this much, in squared standard errors. Then 2
-    % of single steps are called slow. 20 % of slow changes are called steps (5 % in 10 runs, with errors of 0.5 to 1.5
-    %)."""
+    % of single steps count as slow changes. 20 % of slow changes count as steps (5 % over 10 runs, with errors of 0.5
+    to 1.5 %)."""
 
 
 TREND = TrendRules()

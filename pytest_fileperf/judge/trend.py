@@ -2,14 +2,14 @@
 
 Steps
     The cheapest division of all runs into segments, each with one mean. Each further segment costs a penalty. Runs
-    weigh by their errors. If the old code of the comparisons changes, the mean may move as far as the link between both
-    codes is uncertain. So a renewed baseline isn't a step.
+    weigh by their errors. A run may be compared with other old code than the run before. Then the mean may move as far
+    as the ratio of both old codes (the link) is uncertain. So a renewed baseline isn't a step.
     Source: optimal partitioning (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE
     Signal Processing Letters 12 (2005) 105-108), with a local level model in each segment.
 Slow changes
     A straight line between two means, if it fits the runs clearly better than one step or several.
 Noise
-    Neighbours tell how much runs differ beyond their stated errors (Birge's ratio).
+    Neighbouring runs show how much runs differ beyond their stated errors (Birge's ratio).
 
 `benchmarks/trend.py` prints the rates of false alarms, and the number of runs after which a step is found.
 """
@@ -123,9 +123,9 @@ def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
 
 
 def partition(y: Floats, v: Floats, link: Floats) -> NDArray[np.int64]:
-    """Divides each series, a row, into the cheapest segments. Each segment has one mean.
+    """Divides each series into the cheapest segments. Each segment has one mean. Rows are series.
 
-    In the result, column k is for a series' first k runs: the first run of their last segment. A run costs its squared
+    For a series' first k runs, column k of the result has the first run of the last segment. A run costs its squared
     distance from the mean of its segment so far, over that distance's variance. Each segment after the first costs
     `TREND.penalty`. `y` has the ratios, `v` their variances, and `link` how far the mean may move before a run (a
     variance).
@@ -200,7 +200,7 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
 class _Segment:
     """The runs between two steps. `levels` has the mean at each run, and `variances` how uncertain these means are.
 
-    The mean moves only if the old code changes, as far as the link between both codes is uncertain.
+    The mean moves only before a run whose old code differs from the last run's. `link` is the variance of this move.
     """
 
     def __init__(self, y: Floats, v: Floats, link: Floats) -> None:
@@ -217,8 +217,8 @@ class _Segment:
     def slow_change(self, begun: int, first: int, last: int, costs: float) -> Step | None:
         """Returns a slow change: a straight line between two means.
 
-        None unless it costs clearly less than steps do (`costs`). None also if links between old codes are uncertain.
-        The line begins at the run `first` or before, and ends at `last` or later. `begun` is the segment's first run.
+        None if it does not cost clearly less than steps do (`costs`), or if links between old codes are uncertain. The
+        line begins at the run `first` or before, and ends at `last` or later. `begun` is the segment's first run.
         """
         y, v, link = self._runs
         first, last = first - begun, last - begun

@@ -3,14 +3,14 @@
 A *pair* is a new start-up of each version, loaded alternately for some seconds. Its value d is how much worse the new
 version is, as a log ratio. Its v is the variance of d.
 
-rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of a
-             second. So what slows the machine for longer slows both, and what slows one of them is an outlier. v comes
-             from the cycles' median deviation. This is the *typical* ratio. With few cycles, d is the Hodges–Lehmann
-             estimate. With very few, two may be close by chance: then v is their variance. A turn's rate is that of
-             its typical moment: the median time in which as many answers came as there are connections. So a stall
-             within the turn does not affect it. With few answers it is the time that they took, because chance decides
-             how many end in the turn. If most turns have no such rate, the counts decide. The *total* over all turns
-             is judged as well: it has the stalls that are too rare to be typical, including all the machine's.
+rates        A turn is a short load of one version. A cycle has a turn of each version, a tenth of a second apart at
+             most. d is the biweight of the cycles' log ratios: the *typical* ratio. A cause that slows the machine for
+             longer slows both turns. A cause that slows one of them makes an outlier. v comes from the cycles' median
+             deviation. With few cycles, d is the Hodges–Lehmann estimate. With very few, v is their variance: two may
+             be close by chance. A turn's rate comes from the median time in which as many answers came as there are
+             connections. So a stall within the turn does not affect it. Few answers count by the time that they took,
+             because chance decides how many end in the turn. If most turns have no such rate, counts decide. The
+             *total* over all turns is judged as well. It includes all stalls, even if they are too rare to be typical.
 percentiles  d comes from the pooled latencies of each version, v from order statistics: the binomial interval of the
              percentile's rank, widened as slow requests come together, because a pause hits all connections at once.
              If a pair has too few requests, or clusters of them, neighbours make one unit. This is for charts:
@@ -56,13 +56,13 @@ class PairValue:
     variance: float
     """Variance of `value`, from within the pair's start-ups."""
     cycles: int = 0
-    """Number of cycles (a turn on each version) behind `variance`. 0 if it comes from elsewhere. Fewer than three say
-    little."""
+    """Number of cycles behind `variance`. A cycle loads each version once. 0 if `variance` does not come from cycles.
+    Fewer than three say little."""
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
         """Returns the metric's change and the two ends of its 90 % interval, as shares.
 
-        The interval omits how start-ups differ.
+        The interval leaves out the differences between start-ups.
         """
         # 1.6449 deviations on each side contain 90 % of a normal distribution.
         ratio, margin = metric.worse_sign * self.value, 1.6449 * math.sqrt(self.variance)
@@ -70,9 +70,9 @@ class PairValue:
 
 
 def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
-    """Returns each pair with its value.
+    """Returns each pair, or for a percentile each group of neighbouring pairs, with its value.
 
-    For a percentile, neighbouring pairs are joined until they have enough requests.
+    A group has enough requests. A value is None if a version has no value above 0.
     """
     if metric.percentile is None:
         return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
@@ -99,7 +99,7 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
-    """Returns how many slow requests, beyond a percentile, come together. For `most` see `excess_of`.
+    """Returns how many requests beyond a percentile come together, for example in a stall. For `most` see `excess_of`.
 
     Take the same code with occasional stalls. If slow requests counted one by one, p99 would be REGRESSED in 3 of 1,000
     simulated tests, IMPROVED in 2. With this number it is in none.
@@ -116,9 +116,9 @@ def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> Pai
 
 
 def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
-    """Returns how much worse a pair's new version is in typical turns, or with `total` over all turns.
+    """Returns how much worse a pair's new version is in typical moments, or with `total` over the whole load.
 
-    None if a version has no value above 0, and with `total` if no turn has a value. Not for percentiles.
+    None if a version has no value above 0. With `total` also None if no turn has a value. Not for percentiles.
     """
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not cycles or not all(map(sum, zip(*cycles, strict=True))):
@@ -214,7 +214,7 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
     """Returns the units' variances, drawn towards their usual variance per cycle.
 
-    It counts as `Rules.prior_cycles` cycles.
+    The usual variance weighs as much as `Rules.prior_cycles` cycles.
     """
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
@@ -255,10 +255,9 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
 
 
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
-    """Returns whether the machine may be the cause of a trend with these `levels`.
+    """Returns whether the machine may be the cause of a trend. `levels` has a value for each start-up.
 
-    It may if the machine was busy, or if the CPU time per request changed with the trend. It also may if one of these
-    is unknown.
+    True if the machine was busy or CPU time per request changed with the trend, or if either is unknown.
     """
     if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
         return True

@@ -63,13 +63,13 @@ class ReasonKind(Enum):
     BASE_FAILED = auto()
     BUSY = auto()
     BUSY_FIGURES = auto()
-    """Other programs were busy when the baseline was stored, so its figures do not show that code is no worse."""
+    """Other programs were busy when the baseline was stored. Its slow figures may hide a loss."""
     SINCE_BASELINE = auto()
     IMPROVED = auto()
     NOISE = auto()
     UNSEEN = auto()
     NOTHING_TOLD = auto()
-    """Not even a worsening of `Rules.nothing_told` would have been visible."""
+    """Even a worsening of `Rules.nothing_told` might not have been found."""
     FEW_REQUESTS = auto()
     NO_REQUEST = auto()
     WAS_ZERO = auto()
@@ -103,11 +103,11 @@ class NoiseOf(Enum):
     """The source of most of the noise."""
 
     BOOTS = auto()
-    """Differences between start-ups in this session, or the baseline's: more start-ups help."""
+    """Differences between start-ups, in this session or in the baseline's: more start-ups help."""
     SESSIONS = auto()
     """Differences between sessions: more start-ups in one session do not help."""
     TURNS = auto()
-    """Differences between turns of two versions that were loaded alternately: more time helps."""
+    """Differences between the short loads by which two versions are measured alternately: more time helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class NoteKind(Enum):
     FIGURES_ONLY = auto()
     """Why the baseline's code was not measured again, although the user asked for that."""
     FILES_CHANGED = auto()
-    """Why the baseline's code was not measured again, if files changed. These differ between a session's tests."""
+    """Like `FIGURES_ONLY`, because files changed. The changed files differ between a session's tests."""
     SAME_CODE = auto()
     IN_TURN = auto()
     PACKAGES_HERE = auto()
@@ -215,11 +215,11 @@ class MetricComparison:
     tolerance: float
     """The worsening that passes: a rate or duration may get worse by a factor of 1 + `tolerance`."""
     floor: float = 0.0
-    """The worsening that passes in the metric's own unit, such as 2 ms, if `tolerance` comes from it. Else 0."""
+    """The worsening that passes in the metric's own unit, such as 2 ms, if `tolerance` was computed from it. Else 0."""
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1. Until `as_the_run_shows`, the judge's own estimate."""
+    """now / base - 1. Before `as_the_run_shows` replaces it, the judge's own estimate."""
     low: float | None = None
     high: float | None = None
     """`low` and `high` are the interval of the change at `confidence`."""
@@ -232,7 +232,7 @@ class MetricComparison:
     """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
     to be of use (`Rules.most_told`)."""
     reason: Reason | None = None
-    """Why the outcome is INCONCLUSIVE, NEW or IMPROVED, or another explanation of a regression."""
+    """Why the outcome is INCONCLUSIVE, NEW or IMPROVED, or another possible explanation of a regression."""
     pairs: int | None = None
     """How many pairs of start-ups were measured alternately. None if the baseline's stored figures were compared."""
     log_ratio: float | None = None
@@ -241,7 +241,7 @@ class MetricComparison:
     log_error: float | None = None
     """Standard error of `log_ratio`."""
     after_requests: int | None = None
-    """For memory: the number of requests of each start-up after which both versions are compared. None if unknown."""
+    """For memory: each start-up's memory counts after this number of requests. None if unknown."""
     since_release: tuple[str, float, float, float] | None = None
     """The newest tag before this code, the change since then, and the interval's two ends (90 %). None if no history
     knows it."""
@@ -250,11 +250,11 @@ class MetricComparison:
     def of(
         cls, metric: Metric, tolerance: float, outcome: Outcome = Outcome.INCONCLUSIVE, **facts: Any
     ) -> MetricComparison:
-        """Makes a comparison. Its tolerance includes the floor.
+        """Makes a comparison. Its tolerance includes the floor. A metric that is only watched is WATCHED.
 
-        Its outcome is WATCHED if the user only watches the metric. A floor is a worsening in the metric's unit that
-        passes. It becomes a share of the old value `base`: max(15 %, 2 ms / 10 ms) is 20 %. If that value is too low by
-        chance, the loss looks larger, but so does the tolerance. So the error of the difference covers both.
+        A floor is a worsening in the metric's unit that passes. As a share of the old value `base` it may exceed the
+        tolerance: max(15 %, 2 ms / 10 ms) is 20 %. If the old value is too low by chance, both the loss and the
+        tolerance look larger. So the error of the difference covers both.
         """
         found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
         if not isinstance(tolerance, Tolerance):
@@ -374,7 +374,7 @@ def as_the_run_shows(
     """Returns the comparisons with the figures of the whole run.
 
     If a metric's figures are worse by more than the tolerance, PASS and IMPROVED by pairs of start-ups become
-    INCONCLUSIVE. `base` was measured alternately with `now`, or is None.
+    INCONCLUSIVE. `base` is the old version, if it was measured alternately with `now`, else None.
     """
     found = []
     for item in comparisons:
@@ -409,8 +409,8 @@ def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
     """Returns a copy with the measured figures of both versions, and the change between these.
 
-    Returns the comparison unchanged if `now` is None, and for memory. Memory is compared after another number of
-    requests.
+    Returns the comparison unchanged if `now` is None. Also for memory, which is compared after a fixed number of
+    requests and not after the whole run.
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
@@ -432,7 +432,7 @@ def check_limits(
     """Returns one check per limit. Names are `min_` or `max_` and a metric; limits are in SI units.
 
     `least_capacity` is the highest rate of a capacity search, if no load broke a limit. A value equal to its limit
-    meets it. An unmeasured value does not.
+    meets it. A missing value breaks it.
     """
     checks = []
     for name, limit in limits.items():
