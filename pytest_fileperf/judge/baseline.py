@@ -712,7 +712,7 @@ class Why(StrEnum):
 
     NO_MODULE = "no such file"
     NO_TEST = "no such test"
-    FEWER = "its test passed without this measurement"
+    FEWER = "its test no longer makes this measurement"
 
 
 def stale_among(

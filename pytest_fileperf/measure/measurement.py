@@ -236,7 +236,7 @@ class Measurement:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the first request that was due to the last answer."""
+        """Seconds between the time when the first request was due, and the last answer."""
         return self.attack + self.wait
 
     @property

@@ -109,8 +109,8 @@ class Payload:
         """Returns the content's hexadecimal digest. Raises PlanError for a unique payload, which has many."""
         if self.unique:
             raise PlanError(
-                "a unique payload differs in every request, so it has no digest. Take one of its contents "
-                "with .fresh(), which does not change"
+                "a unique payload differs in every request, so it has no digest. Call .fresh() for one content that "
+                "stays the same, and take the digest of that"
             )
         return _sha256(self)
 

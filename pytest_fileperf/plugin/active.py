@@ -265,7 +265,10 @@ class Active:
         self._gated = [settings for settings in measuring.values() if settings.gate]
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Returns the line below the number of tests, if some may be compared: how long that may take."""
+        """Returns the line below the number of tests, if some may be compared: about how long that takes at most.
+
+        A capacity search, and a test that measures more than once, take longer.
+        """
         from pytest_fileperf.judge.rules import RULES
 
         is_quiet = self._config.get_verbosity() < 0 or self._config.getoption("collectonly")
@@ -275,7 +278,7 @@ class Active:
         total_s = self.options.budget_s or longest_s + len(self._gated) * RULES.few_pairs_more_s
         most = f"{total_s:.0f} s" if total_s < 120 else f"{math.ceil(total_s / 60)} min"
         tests = format_count(len(self._gated), "load test")
-        return [f"fileperf: {tests} may take up to {most}, and some seconds more to explain each failure"]
+        return [f"fileperf: comparing {tests} may take up to about {most}, and some seconds more for each failure"]
 
     def _unaffected(self, selection: Selection, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Makes pytest skip the tests that the change cannot affect, and returns them."""

@@ -108,7 +108,7 @@ def _why_not_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address)
     if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
         return "it is not the address of one machine. Write one, as in 10.0.0.5"
     if address.is_link_local and address.version == 6:
-        return "a link-local address means another machine in each network. Use another address"
+        return "a link-local address (fe80::…) can belong to a different machine in each network. Use another one"
     return None
 
 

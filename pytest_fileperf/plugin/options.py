@@ -50,7 +50,11 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
         "End a comparison of two versions after this time, start-ups included (default 30s). With fileperf.capacity, "
         "end the search after it (default 60s).",
     ),
-    "rounds": ("N", "int", "Divide the duration into N rounds (default 12). Each gives the statistics a value."),
+    "rounds": (
+        "N",
+        "int",
+        "Divide the duration into N rounds (default 12). Their differences show how exact a figure is.",
+    ),
     "boots": (
         "N",
         "int",

@@ -179,7 +179,7 @@ def commit_of(directory: Path) -> dict[str, object] | None:
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns results with salted digests as identities. Equal values stay equal: the baseline file's salt is used."""
+    """Returns results whose secret values are digests, with the salt of the baseline's file: equal ones stay equal."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache

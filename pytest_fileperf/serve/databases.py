@@ -39,9 +39,10 @@ class Databases:
     """Whether pytest-django is loaded, which keeps tests from databases that aren't for tests."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
-        """Returns why a server with the databases `theirs` must get no load. None if the server may get load.
+        """Returns why a server with the databases `theirs` must get no load, or None. `self` are the test process's.
 
-        `chosen` are the values of the user's environment variables for the server, which may name a database.
+        `chosen` are the values of the user's environment variables for the server, which may name a database. The
+        advice begins a call with `server`.
         """
         if self.settings != theirs.settings:
             return None

@@ -546,7 +546,7 @@ def _is_app(value: object) -> bool:
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
-    """Returns the app's mapping that contains parts with `kind` before the dot, such as `state.db`. Else None."""
+    """Returns the app's mapping of parts of this kind, or None: the kind of the part `state.db` is `state`."""
     if kind == "state":
         return state_of(node)
     if kind == "attribute":

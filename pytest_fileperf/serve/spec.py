@@ -321,7 +321,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
     if isinstance(spec, AsgiSpec) and spec.http not in HTTP_IMPLEMENTATIONS:
         yield f"http={spec.http!r} is unknown. Use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
     if isinstance(spec, Granian) and spec.http != "auto":
-        yield "http does not work with granian, which parses requests itself. Leave it out"
+        yield f"http={spec.http!r} does not work with granian, which has its own HTTP parser. Leave http out"
     if isinstance(spec, Uvicorn) and not (_is_whole(spec.port) and 0 <= spec.port <= 65535):
         yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
     for name in ("uds", "tls") if isinstance(spec, AsgiSpec) else ():

@@ -181,7 +181,7 @@ class RateSearch:
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
-    """Makes the load `probe`, without a rate. If most requests fail, repeats it with a quarter of its connections."""
+    """Makes the load that `probe` plans. If most requests fail, tries again with a quarter of the connections."""
     run = load(probe)
     failed = sum(round_.failed for round_ in run.rounds)
     if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):

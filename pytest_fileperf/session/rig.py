@@ -105,7 +105,8 @@ class Measured:
     ) -> Measured:
         """Returns a copy whose results are judged by `judge`, with `why_not` and `notes`.
 
-        Judges the parts first, because the whole load gets the error rate that parts leave of the session's budget.
+        Judges the parts first. They use some of the session's probability of false alarms, and leave the rest to the
+        whole load.
         """
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)

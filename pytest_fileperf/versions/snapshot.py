@@ -261,7 +261,7 @@ class Snapshots:
                 except OSError:
                     failed.append(path)
         except GitError as error:
-            return (f"{missing}, because Git does not list them ({error})",)
+            return (f"{missing}, because Git failed to list them ({error})",)
         sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BESIDE_BYTES)} together"
         reasons = (
             (large, f"because they have more than {sizes}. Commit the ones that the code reads"),

@@ -160,7 +160,7 @@ class SourceState:
     def title(self) -> str:
         if self.commit is None:
             return "uncommitted code"
-        return f"uncommitted code of {self.commit[:7]}" if self.dirty else self.commit[:7]
+        return f"{self.commit[:7]} with uncommitted changes" if self.dirty else self.commit[:7]
 
 
 class Source:
@@ -312,7 +312,7 @@ class Source:
             return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
-        """Returns the modules that the old code loaded from copies by `share_with`, relative to the old code's top."""
+        """Returns the modules that the old code loaded from files that `share_with` copied to it, as relative paths."""
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
@@ -370,7 +370,7 @@ class Source:
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """Raises PlanError, with the reason and advice, if no repository can name the code."""
+        """The code as Git trees. Raises PlanError, with the reason and advice, if no Git repository contains it."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, but only Git can find a baseline's code. Install Git")
         repository = find_repository(self.rootdir)

@@ -62,8 +62,8 @@ class Exchange(Protocol):
     def on_end(self, repeated: bool) -> bool:
         """Is called once the answer is complete. The connection is then free, or closed if it cannot be used again.
 
-        Returns whether the same bytes are always a good answer. If so, a later answer with these bytes causes only this
-        call, with `repeated` True.
+        Returns whether an answer of exactly these bytes is always good. If so, later answers of the same bytes skip the
+        other methods: they cause only this call, with `repeated` True.
         """
         ...
 

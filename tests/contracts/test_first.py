@@ -21,7 +21,7 @@ def test_a_run_is_shown_and_recorded_and_stores_nothing_unasked(project: Project
     ran = project.write({"app.py": APP, "test_load.py": TESTS}).run("-v")
 
     assert ran.status == 0, ran.text
-    assert "collected 1 item fileperf: 1 load test may take up to 40 s, and some seconds more" in ran.said, ran.text
+    assert "collected 1 item fileperf: comparing 1 load test may take up to about 40 s, and some" in ran.said, ran.text
     assert "test_get" in ran.said, ran.text
     assert "NEW" in ran.said, ran.text
     assert results(ran)["test_get"]["summary"]["requests"] > 0

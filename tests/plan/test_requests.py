@@ -309,7 +309,7 @@ def test_unique_content_has_its_size_and_another_end_each_time(kind: str, size: 
 
 
 def test_a_unique_payload_has_no_digest_of_its_own_and_needs_room() -> None:
-    with pytest.raises(PlanError, match=r"Take one of its contents with \.fresh\(\)"):
+    with pytest.raises(PlanError, match=r"Call \.fresh\(\) for one content"):
         payload(64, unique=True).sha256()
     with pytest.raises(PlanError, match="payload of 47 bytes is too small: a unique one needs at least 48 bytes"):
         payload(47, unique=True)

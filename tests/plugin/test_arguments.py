@@ -516,7 +516,7 @@ HOST, ALLOW = "--fileperf-host=", "--fileperf-allow-host="
 NO_NAME = "Write an address as in 10.0.0.5, or a name, without a port"
 NO_HOST = "Write an address of this machine, as in 10.0.0.5"
 NOT_ONE = "it is not the address of one machine. Write one, as in 10.0.0.5"
-LINK = "a link-local address means another machine in each network. Use another address"
+LINK = "a link-local address (fe80::…) can belong to a different machine in each network. Use another one"
 
 
 @pytest.mark.parametrize(

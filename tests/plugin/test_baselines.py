@@ -52,7 +52,7 @@ STALE = ("test_a.py::TestClass::test_param[2]", "test_a.py::test_kept#2", "test_
 LISTED = [
     "5 stale baselines. Remove them with --fileperf-prune",
     "  test_a.py::TestClass::test_param?2?: no such test",
-    "  test_a.py::test_kept#2: its test passed without this measurement",
+    "  test_a.py::test_kept#2: its test no longer makes this measurement",
     "  test_a.py::test_old: no such test",
     "  test_gone.py::test_x: no such file",
 ]

@@ -45,7 +45,7 @@ def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(project: pytes
     run_load("--fileperf-update=all").assert_outcomes(passed=3)
     result = run_load("--fileperf-prune", "--junitxml=report.xml")
     assert result.parseoutcomes() == {"passed": 2, "inconclusive": 1}
-    result.stdout.fnmatch_lines(["  test_it.py::test_undecided#2: its test passed without this measurement"])
+    result.stdout.fnmatch_lines(["  test_it.py::test_undecided#2: its test no longer makes this measurement"])
     (case,) = ET.parse(project.path / "report.xml").getroot().findall(".//testcase[@name='test_undecided']")
     assert [child.tag for child in case] == ["properties"]
     found = {item.get("name"): item.get("value") for item in case.findall(".//property")}

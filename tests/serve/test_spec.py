@@ -124,7 +124,7 @@ def test_every_problem_of_a_spec_is_named(kind: Callable[..., ServerSpec]) -> No
 
 
 def test_what_granian_does_not_have_is_told() -> None:
-    with pytest.raises(PlanError, match="Granian: http does not work with granian"):
+    with pytest.raises(PlanError, match="Granian: http='h11' does not work with granian"):
         Granian(http="h11")
     with pytest.raises(PlanError, match=r"Granian: env has \{worker\} with workers=2"):
         Granian(workers=2, env={"A": "{worker}"})

@@ -194,10 +194,10 @@ def test_a_dirty_tree_is_kept_found_and_forgotten(repo: Repo) -> None:
     repo.write("app.py", "third")
     repo.write("näw file.py", "untracked")
     stored = store(repo)
-    assert (stored.commit, stored.dirty, stored.title) == (head, True, f"uncommitted code of {head[:7]}")
+    assert (stored.commit, stored.dirty, stored.title) == (head, True, f"{head[:7]} with uncommitted changes")
     assert refs(repo) == [f"refs/fileperf/{stored.tree}"]
     repo.write("app.py", "fourth")
-    assert content(repo, stored) == (f"uncommitted code of {head[:7]}", "third")
+    assert content(repo, stored) == (f"{head[:7]} with uncommitted changes", "third")
     assert content(repo, stored, "näw file.py")[1] == "untracked"
     repo.git("gc", "--quiet", "--prune=now")
     assert content(repo, stored)[1] == "third"
@@ -222,7 +222,7 @@ def test_keeping_changes_nothing_but_its_ref_and_objects(repo: Repo) -> None:
     (ref,) = refs(repo)
     assert repo.git("log", "--format=%an %ad %p %s", "--date=unix", "--max-count=1", ref) == (
         f"pytest-fileperf 0 {repo.git('rev-parse', '--short', 'HEAD')} "
-        f"uncommitted code of {repo.git('rev-parse', 'HEAD')[:7]}, kept for a baseline of pytest-fileperf"
+        f"{repo.git('rev-parse', 'HEAD')[:7]} with uncommitted changes, kept for a baseline of pytest-fileperf"
     )
     assert repo.git("cat-file", "blob", f"{ref}:staged.py") == "changed"
     repo.git("fsck", "--strict")
