@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # A run with time for many requests on each connection counts answers ÷ time. In a shorter run answers come in bunches,
 # or began in a queue that still had to grow. Then chance decides how many of them end in time. So a short run's rate is
 # the mean number of requests under way ÷ their mean time. Only requests that began while the run was measured count.
-# These requests are followed to their end, so slow ones count.
+# These requests are followed to their end, so slow ones count. But the first requests may be far slower than all later
+# ones: in a cold pool, or after a login. So the rate stays within one request a connection and start-up of the count.
 
 _MANY = 50
 """A run is not short if each connection has time for at least this many requests in a row. One bunch of answers then
@@ -104,7 +105,9 @@ def _correction(recording: Recording) -> float:
     if requests > early and each_ns >= mean_ns:  # else only requests from the warm-up are known
         requests -= early
         took_ns -= sum(round_.carried.early_ns for round_ in recording.rounds)
-    return busy_ns * requests / took_ns / done
+    loads = sum(round_.phase == "drain" for round_ in recording.rounds)
+    off = max(1, loads) * recording.connections
+    return max(done - off, min(busy_ns * requests / took_ns, done + off)) / done
 
 
 # --- metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 import tracemalloc
@@ -316,9 +317,12 @@ def rounds_of(samples: Sequence[tuple[float, float]], seconds: float, boot: int)
     return recorder.finish(origin_ns + round((WARMUP_S + seconds + 10) * SECOND))
 
 
-def recorded(load: Callable[[float], Sequence[tuple[float, float]]], seconds: float, boots: int = 1) -> Recording:
+def recorded(
+    connections: int, load: Callable[[float], Sequence[tuple[float, float]]], seconds: float, boots: int = 1
+) -> Recording:
     rounds = [one for boot in range(boots) for one in rounds_of(load(WARMUP_S + seconds), seconds, boot)]
-    return replace(recording_of(*rounds, boots=tuple(Boot(index=boot) for boot in range(boots))), connections=16)
+    made = recording_of(*rounds, boots=tuple(Boot(index=boot) for boot in range(boots)))
+    return replace(made, connections=connections)
 
 
 def sleeps(connections: int, draw: Callable[[], float]) -> Callable[[float], list[tuple[float, float]]]:
@@ -356,7 +360,7 @@ def queue(connections: int, each: float) -> Callable[[float], list[tuple[float, 
 @pytest.mark.parametrize("connections", [1, 16])
 @pytest.mark.parametrize("seconds, boots", [(4.0, 1), (1.0, 3)])
 def test_equal_requests_have_their_rate(each: float, connections: int, seconds: float, boots: int) -> None:
-    made = recorded(sleeps(connections, lambda: each), seconds, boots)
+    made = recorded(connections, sleeps(connections, lambda: each), seconds, boots)
     law = littles_law(made)
     assert law is not None
     assert METRICS["rps"].of_run(made) == pytest.approx(connections / each, rel=0.03)
@@ -375,13 +379,29 @@ def test_equal_requests_have_their_rate(each: float, connections: int, seconds: 
 )
 def test_requests_of_any_length_have_it_on_average(draw: Callable[[random.Random], float], mean: float) -> None:
     chance = random.Random(7)
-    made = recorded(sleeps(1000, lambda: draw(chance)), 4.0)
+    made = recorded(1000, sleeps(1000, lambda: draw(chance)), 4.0)
     assert METRICS["rps"].of_run(made) == pytest.approx(1000 / mean, rel=0.05)
+
+
+@pytest.mark.parametrize("first", [0.3, 1.2, 2.4])
+def test_slow_first_requests_are_not_left_out(first: float) -> None:
+    """As in a cold pool, or after a login: the counts say what the server did, within one request a connection."""
+
+    def load(until: float) -> list[tuple[float, float]]:
+        return [(0.0, first)] * 32 + [
+            (first + place * 0.15, first + (place + 1) * 0.15)
+            for place in range(math.ceil((until - first) / 0.15))
+            for _ in range(32)
+        ]
+
+    made = recorded(32, load, 1.3, 3)
+    ended = sum(round_.requests for round_ in made.measured())
+    assert METRICS["rps"].of_run(made) == pytest.approx(ended / (3 * 1.3), abs=2 * 32 / 1.3)
 
 
 @pytest.mark.parametrize("each", [0.002, 0.2])
 def test_a_server_of_one_core_never_has_more_than_it_can(each: float) -> None:
-    made = recorded(queue(16, each), 4.0)
+    made = recorded(16, queue(16, each), 4.0)
     assert METRICS["rps"].of_run(made) == pytest.approx(1 / each, rel=0.02)
 
 
