@@ -127,7 +127,9 @@ def compare_pairs(
     elif guard is not None and main.worse <= look.limit:
         reason = Reason(kind=ReasonKind.PAIRS_STALLS)
     elif outcome is None:
-        reason = _why_undecided(evidence, look, detectable, _jump(metric, pairs))
+        times = _times_to_decide(evidence, _last_look(levels.tolerance, alpha))
+        seconds = elapsed_s * times if 1 < times < math.inf else 0.0
+        reason = replace(_why_undecided(evidence, look, detectable, _jump(metric, pairs)), seconds=seconds)
     return judged(levels, outcome, shown, as_share(detectable), reason)
 
 
@@ -213,9 +215,12 @@ def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alp
 
     Errors count as shrinking with the square root of the time. Returns 2 if the pairs show too little.
     """
-    if (evidence := paired_evidence(metric, pairs)) is None:
-        return 2.0
-    last, main, guard = _last_look(tolerance, alpha), evidence.main, evidence.guard
+    evidence = paired_evidence(metric, pairs)
+    return 2.0 if evidence is None else _times_to_decide(evidence, _last_look(tolerance, alpha))
+
+
+def _times_to_decide(evidence: Differences, last: Threshold) -> float:
+    main, guard = evidence.main, evidence.guard
     needs = [(main.margin(evidence.pass_error), evidence.excluded(last.limit) - max(0.0, main.worse))]
     if main.worse > last.limit:
         needs = [(main.margin(last.bound_error), main.worse - last.limit)]

@@ -129,7 +129,7 @@ class Reason:
     ratio: float = 0.0
     """The figure of the baseline's own code now, divided by its stored figure."""
     seconds: float = 0.0
-    """The least duration of a comparison with `needed` requests or pairs; 0 if unknown."""
+    """The duration of a comparison that has `needed` requests or pairs, or that likely decides; 0 if unknown."""
     budgeted: bool = False
     """Whether the comparison ended because the session's time was over, not the test's."""
     noise_of: NoiseOf = NoiseOf.BOOTS

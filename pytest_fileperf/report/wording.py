@@ -108,6 +108,9 @@ COUNTING = "queries were counted, which costs a small endpoint with one query ab
 SATURATED = "the load generator was saturated, so the figures show its speed and not the server's"
 _UNSATURATED = "Use fewer connections or more generators"
 _LONGER, _MORE = "Try a longer max_duration", "Give it more time with --fileperf-budget"
+_LIGHTER = "Try fewer connections, a lower rate or a larger tolerance"
+_TOO_LONG_S = 300.0
+"""Nobody wants to wait longer for one test. Steadier answers or a larger tolerance help more."""
 _REMEDIES = {
     NoiseOf.BOOTS: "Use a longer duration",
     NoiseOf.SESSIONS: "More start-ups do not help, because runs at different times differ by some 25 %."
@@ -272,7 +275,11 @@ def _filled(reason: Reason, words: str) -> str:
     if reason.seconds and not reason.budgeted:
         # With a fifth more than computed, in steps of 5 s.
         longer = f'Try max_duration="{math.ceil(1.2 * reason.seconds / 5) * 5}s" or more'
-    more_time = _MORE if reason.budgeted else _LONGER
+    more_time = longer
+    if reason.seconds > _TOO_LONG_S:
+        minutes = math.ceil(reason.seconds / 60)
+        took = f"about {minutes} min" if minutes <= 60 else "more than an hour"
+        more_time = f"To decide would take {took}. {_LIGHTER}"
     if reason.jump is not None:
         before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
         more_time = f"Chance decides, because latency jumps from {before} to {after}. Gate another percentile"

@@ -179,6 +179,22 @@ def test_what_is_undecided_has_a_reason(metric: str, pairs: list[Pair], share: f
     )
 
 
+@pytest.mark.parametrize(
+    "elapsed_s, budgeted, said",
+    [
+        (20.0, False, '. Try max_duration="85s" or more'),
+        (100.0, False, ". To decide would take about 6 min. Try fewer connections, a lower rate or a larger tolerance"),
+        (1500.0, False, ". To decide would take more than an hour. Try fewer connections"),
+        (20.0, True, ". Give it more time with --fileperf-budget"),
+    ],
+)
+def test_advice_says_what_would_decide(elapsed_s: float, budgeted: bool, said: str) -> None:
+    pairs = rates(1.15, 0.87, 1.0, count=9)
+    found = compare_pairs(RPS, pairs, tolerance=0.02, alpha=ALPHA, share=0.4, elapsed_s=elapsed_s)
+    assert found.reason is not None
+    assert said in sentence(replace(found.reason, budgeted=budgeted))
+
+
 def test_an_early_look_has_little_of_the_error_and_asks_for_more() -> None:
     assert [compared("rps", rates(0.98), share=share).outcome for share in (0.04, 0.4)] == [UNDECIDED, REGRESSED]
 
