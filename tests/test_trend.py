@@ -101,7 +101,7 @@ def test_steps_and_slow_changes_are_told_with_their_commits(project: Path) -> No
         assert any(f" by {commits[near][:7]} of 2026-10-" in line for near in range(at - 3, at + 4)), said
     assert " slowly, " in slow, said
     assert re.search(r"\d more, (none|\d) of them with lasting changes\. Show", said), said
-    assert "no lasting change; one of 2 % would show within" in said
+    assert "no lasting change; a change of 2 % would show within" in said
 
     (upload,) = [one for one in json.loads((project / "trend.json").read_text()) if one["steps"]]
     assert [step["slow"] for step in upload["steps"]] == [False, False, True]

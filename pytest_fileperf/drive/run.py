@@ -78,7 +78,7 @@ class Run:
 
     @property
     def wait_ns(self) -> int:
-        """Time from the end of the attack to the last answer."""
+        """Time from when no more requests were sent to the last answer."""
         return max(0, self.last_end_ns - self.attack[1])
 
 

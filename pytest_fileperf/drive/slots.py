@@ -115,7 +115,7 @@ is already there."""
 
 
 class Idle:
-    """The free connections of a load whose slots may rest. The last one used is taken first; old ones are closed."""
+    """The connections that no request uses at the moment. The last one used is taken first; old ones are closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
         """`breach` is called with each breach of the protocol by the server on a free connection."""

@@ -283,7 +283,10 @@ def watch_answers(client: LoadClient, tally: Tally) -> None:
 
 
 def _each_of(response: httpx.Response) -> Each | None:
-    """Returns the kind of the answer's pieces; None if it is read as a whole. Raises PlanError for a wrong `EACH`."""
+    """Returns the kind of the answer's pieces; None if it is read as a whole.
+
+    Raises PlanError if the request's extension `EACH` does not fit the answer.
+    """
     asked, headers = response.request.extensions.get(EACH), response.headers
     content_type, encoding = headers.get("Content-Type", ""), headers.get("Content-Encoding", "")
     if asked is None:

@@ -137,7 +137,10 @@ class ThreadWatch:
         self._files[thread] = -1
 
     def _states(self) -> Mapping[int, bool]:
-        """Returns whether the main thread and up to 8 others wait for storage (a wait without signals), by index."""
+        """Returns, for the main thread and up to 8 others by their index, whether they wait for storage.
+
+        Linux shows such a wait, which no signal ends, as state `D`.
+        """
         threads = list(self._files)
         if not threads:
             return {}

@@ -427,9 +427,9 @@ def unless_unsteady(
 ) -> tuple[MetricComparison, ...]:
     """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if two versions were loaded alternately.
 
-    On a busy machine, typical moments are chance. So a worse rate in them counts only if the rate over the whole load
-    is also worse. A regression does not count if it may come from other programs on the new version's core. `by_others`
-    is how much longer these programs may make requests, as a log ratio.
+    On a busy machine, the rate at typical moments depends on chance. So a worse one counts only if the rate over the
+    whole load is also worse. A regression does not count if other programs on the new version's core may explain it.
+    `by_others` is by how much they may have lengthened the requests, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:

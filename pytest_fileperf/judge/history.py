@@ -411,7 +411,8 @@ def trends_of(
                 others = format_count(series.others, "run")
                 said.append(f"{series.nodeid}: {others} left out for {series.metric}: their load or request differs")
             if series.unlinked:
-                said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before. Use `--link`")
+                renewed = "no run compared its renewed baseline with the one before"
+                said.append(f"{series.nodeid}: {renewed}. `--link` measures the change")
         if total is None or not trends[-1].is_known:
             unknown[series.nodeid] = None
     return trends, list(dict.fromkeys(said)), list(unknown)

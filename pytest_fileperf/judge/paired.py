@@ -137,8 +137,8 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
     """Returns whether more time is unlikely to decide. `at` is the share of the time that is over.
 
     Errors shrink with the square root of the time, so the errors at the end can be foreseen. More time may decide if
-    equal versions would PASS with these errors. It may also decide if the estimate, moved by `Rules.hopeless_errors` of
-    them, would be REGRESSED or IMPROVED.
+    equal versions would PASS with these errors. It may also decide if the estimate, moved by `Rules.hopeless_errors`
+    such errors, would be REGRESSED or IMPROVED.
     """
     if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False

@@ -38,7 +38,7 @@ class ReasonKind(Enum):
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
     MEMORY_COURSE = auto()
-    """The baseline's memory is stored without the number of requests before it."""
+    """The baseline has a memory, but not the number of requests after which it was measured."""
     OTHER_ROWS = auto()
     """The requests are the same, but with other rows of their feed."""
     OTHER_ANSWERS = auto()

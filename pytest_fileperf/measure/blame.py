@@ -188,7 +188,7 @@ class _Search:
     def __init__(
         self, works: Sequence[_Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """`sample_s` are the CPU seconds per request of one sample, old and new. Growth below `least_s` is ignored.
+        """A sample stands for `sample_s` CPU seconds per request (old, new). Growth below `least_s` is ignored.
 
         `around` are the packages of server and framework.
         """
@@ -231,7 +231,10 @@ class _Search:
         return _rise(parts) >= max(self._least_s, _CLEAR * self._spread_s(parts))
 
     def _spread_s(self, parts: Sequence[_Part]) -> float:
-        """Returns the standard deviation of the growth of `parts`: chance in sample counts, and unsteady frameworks."""
+        """Returns the standard deviation of the growth of `parts`.
+
+        It comes from random sample counts, and from framework functions whose CPU time varies by itself.
+        """
         variance = 0.0
         for all_s, own_s, sample_s in zip(self._whole_s, _sums(parts), self._sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none

@@ -60,7 +60,10 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns a seed whose `crowding` has the quantile `place` among draws. The server answers `busy_rate` a second."""
+    """Draws some seeds, and returns the one whose `crowding` is at the quantile `place` (0 to 1) of theirs.
+
+    The server answers `busy_rate` requests a second.
+    """
     expected = max(1.0, rate * duration_ns / _SECOND_NS)
     seeds = [chance.randrange(1 << 31) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
     # A queue clears crowds only if it is faster than the requests come.

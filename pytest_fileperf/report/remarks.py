@@ -206,8 +206,8 @@ def law_text(result: Result) -> str:
         return ""
     if law.is_short:
         return (
-            f"requests/s are rough, because a request takes {time_text(law.latency)}, longer than each start-up"
-            " was measured. Use a longer duration"
+            f"requests/s are rough, because a request takes {time_text(law.latency)}. That is longer than the time for"
+            " which each start-up was measured. Use a longer duration"
         )
     return (
         f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {time_text(law.latency)}"

@@ -137,8 +137,10 @@ def _quiet_text(trend: Trend) -> str:
     for change in _ASKED:
         runs = trend.course.runs_to_show(math.log1p(change))
         if runs is not None and runs <= _SOON:
-            return f"no lasting change; one of {format_share(change)} would show within {format_count(runs, 'run')}"
-    return f"no lasting change; even one of {format_share(_ASKED[-1])} may not show within {_SOON} runs"
+            return (
+                f"no lasting change; a change of {format_share(change)} would show within {format_count(runs, 'run')}"
+            )
+    return f"no lasting change; even a change of {format_share(_ASKED[-1])} may not show within {_SOON} runs"
 
 
 def shares(change: float, error: float) -> tuple[float, float, float]:

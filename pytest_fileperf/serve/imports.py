@@ -100,7 +100,9 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 def _difference(made: Made, found: Imported) -> str:
     """Describes a change by the test: a difference between its app `made` and fresh imports `found`. Empty for none."""
     if found.problem:
-        return f"the test's own settings on the app are unknown, because a fresh import failed ({found.problem})"
+        return (
+            f"the test's changes of the app are unknown, because the app could not be imported again ({found.problem})"
+        )
     first, *others = found.likenesses
     for part in made.likeness.differing(first):
         cause = cause_of(part, made.likeness, first, others, env=False)

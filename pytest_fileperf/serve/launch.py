@@ -66,9 +66,9 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
     if running.changed:
         names = ", ".join(name for name, _ in running.changed)
         raise PlanError(
-            f"the test cannot be compared with {title}: it, an earlier test or a test client set {names} on "
-            "the app. The old code imports the app without that. Give a factory that sets it, in a module that "
-            'both versions have, as in "package.module:make()"'
+            f"the test cannot be compared with {title}. This test, an earlier one or a test client set {names} "
+            "on the app. The old code imports the app without that. Give a factory that sets it, in a module that both "
+            'versions have, as in "package.module:make()"'
         )
 
 

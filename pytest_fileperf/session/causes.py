@@ -118,7 +118,7 @@ def explain_loss(
 def _waited_for(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss
 ) -> tuple[str, Stalls | None, Limit | None]:
-    """Returns a text about what requests waited for, the event loop's stalls, and the server's limit.
+    """Returns (a text about what requests waited for, the event loop's stalls, the server's limit).
 
     If the loads for this fail, the text is empty, and both other values are None. Stalls that explain little are None.
     """

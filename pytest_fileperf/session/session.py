@@ -351,8 +351,8 @@ class Session:
         if why_not is not None and why_not.side == "now":
             raise LoadError(
                 f"{plan.test.title}: {sentence(why_not)}, while the old code's server also ran. Alone, the new "
-                "code answered well. Find out why the app's start-ups differ. Or exclude this test from comparisons "
-                'with gate="none"'
+                "code answered well. Find out which file, port or table both servers share. Or exclude this test from "
+                'comparisons with gate="none"'
             )
 
 

@@ -192,8 +192,8 @@ class Plan:
     def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
         """Returns a search's load, whose requests come at random instants.
 
-        Chance crowds these requests more or less. `place` (0 to 1) is this load's quantile of crowding among many such
-        loads. `busy_rate` is about how many requests per second the server can answer.
+        Chance crowds these requests more or less. `place` says how much: 0 is the least crowded of many such loads, and
+        1 the most crowded. `busy_rate` is about how many requests per second the server can answer.
         """
         settings = self.settings
         slowest_s = max(limit for name, limit in self.search_limits.items() if name != "max_error_rate")

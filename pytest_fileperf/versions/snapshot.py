@@ -240,7 +240,7 @@ class Snapshots:
         return tuple(later[:5])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies files beside the code to the old code's directory `there`, but replaces no file there.
+        """Copies files that Git does not track into the old code's directory `there`, but replaces no file there.
 
         Returns sentences about files that could not be copied.
         """
