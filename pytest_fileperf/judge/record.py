@@ -234,6 +234,11 @@ class Result:
         return _BUSY_RUN if self.measurement.busy.is_busy else ""
 
     @property
+    def is_provisional(self) -> bool:
+        """Whether the figures are only rough because the machine was busy. As a baseline, only the code counts."""
+        return self.unfit == _BUSY_RUN
+
+    @property
     def least_capacity(self) -> float | None:
         """The highest rate of a capacity search, if no load broke a limit: the capacity may be higher. Else None."""
         return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None

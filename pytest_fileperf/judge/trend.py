@@ -56,8 +56,8 @@ class Observed:
     errors: Sequence[float]
     """Standard errors of `ratios`, as each run states them."""
     links: Sequence[float]
-    """For each run: how uncertain, as a variance, the log ratio is between its old code and the old code of the run
-    before. 0 if both are the same. A new kind of machine adds to it."""
+    """Each run's old code has a log ratio to the old code of the run before. This is its variance: 0 if both are the
+    same. A new kind of machine adds to it."""
     session_sd: float
 
 

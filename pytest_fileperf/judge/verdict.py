@@ -185,6 +185,8 @@ class NoteKind(Enum):
     # The new baseline:
     ROUGHLY_KNOWN = auto()
     """The new baseline's figure is less certain than it should be."""
+    PROVISIONAL = auto()
+    """The new baseline was stored on a busy machine, so only its code counts."""
     NO_CODE_STORED = auto()
     """Why the new baseline's code cannot be found again."""
 

@@ -42,6 +42,7 @@ _OF_FIGURES = (
     NoteKind.FIGURES_ONLY,
     NoteKind.FILES_CHANGED,
     NoteKind.ROUGHLY_KNOWN,
+    NoteKind.PROVISIONAL,
     NoteKind.NO_CODE_STORED,
 )
 _T = TypeVar("_T")
@@ -153,10 +154,15 @@ def _unfit_reason(result: Result) -> str:
     """Returns why a result without a baseline cannot become one, or did not; else empty."""
     if result.not_stored:
         return f"no baseline yet, and nothing was stored: {plain(result.not_stored)}"
-    if not result.unfit:
+    if not (unfit := _unfit(result)):
         return ""
     anyway = "" if result.never_fit else ". To store it anyway, use --fileperf-update=all"
-    return f"no baseline yet, and {result.unfit} cannot become one{anyway}"
+    return f"no baseline yet, and {unfit} cannot become one{anyway}"
+
+
+def _unfit(result: Result) -> str:
+    """Returns why the result cannot become a baseline, not even a provisional one. Else empty."""
+    return "" if result.is_provisional else result.unfit
 
 
 def brief_reasons(result: Result) -> list[Why]:
@@ -462,10 +468,10 @@ def hints(results: Sequence[Result]) -> list[str]:
     """Returns texts: how many baselines were stored, how many were not and why, and how to store missing ones."""
     written = sum(result.baseline_written for result in results)
     # Parts and steps are stored with their whole load.
-    unfit = {result.test.nodeid for result in results if result.unfit and not result.test.own}
+    unfit = {result.test.nodeid for result in results if _unfit(result) and not result.test.own}
     missing = any(
         _is_new(result)
-        and not (result.unfit or result.not_stored)
+        and not (_unfit(result) or result.not_stored)
         and result.test.nodeid.removesuffix(f"#{result.test.own}") not in unfit
         for result in results
     )
@@ -492,7 +498,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 def unstored(results: Sequence[Result]) -> str:
     """Returns how many measurements did not become a baseline, or cannot, and why. Empty if all did."""
     why = [result.not_stored for result in results if result.not_stored]
-    unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
+    unfit = [_unfit(result) for result in results if not result.not_stored and _is_new(result) and _unfit(result)]
     found = [f"{format_count(len(why), 'measurement')} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)
     count = format_count(len(unfit), "measurement")
     found += [f"{count} cannot become a baseline: {', '.join(dict.fromkeys(unfit))}"] * bool(unfit)

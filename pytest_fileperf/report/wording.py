@@ -332,6 +332,7 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.PACKAGES: "changed packages: {names}",
     NoteKind.ROUGHLY_KNOWN: "the machine is noisy, so the stored figures are exact only to ±{share} %. "
     f"The goal is ±{100 * RULES.known_to:g} %",
+    NoteKind.PROVISIONAL: "the machine was busy, so the stored figures are rough. Later runs compare with this code",
     NoteKind.NO_CODE_STORED: "stored only figures, because the code cannot be found again: {names}",
     NoteKind.TOLD: "{names}",
 }

@@ -30,13 +30,13 @@ from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 
-def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
+def measure_alone(plan: Plan, rig: Rig, *, most_loads: int = 1) -> Measured:
     """Measures the code here, without another version.
 
-    With `to_store` the load repeats until its figures are certain, because later runs will compare with them. In that
-    case, loads on a busy machine count only if there are no others.
+    If `most_loads` is more than 1, the load repeats until its figures are certain, or so many loads' time is over. In
+    that case, loads on a busy machine count only if there are no others.
     """
-    return _Alone(plan, rig).measured(to_store=to_store)
+    return _Alone(plan, rig).measured(most_loads=most_loads)
 
 
 class _Alone:
@@ -48,13 +48,13 @@ class _Alone:
         self._log: tuple[str, ...] = ()
         """The last log lines of the first server that answered with a status of 500 or more."""
 
-    def measured(self, *, to_store: bool) -> Measured:
+    def measured(self, *, most_loads: int) -> Measured:
         plan, runs, search, capacity = self._plan, list[Run](), None, None
         try:
             if plan.searches:
                 search = self._search()
-            elif to_store and not plan.load.counted and plan.load.ramp is None:  # made once if it cannot be divided
-                runs = self._until_known()
+            elif most_loads > 1 and not plan.load.counted and plan.load.ramp is None:  # made once if not divisible
+                runs = self._until_known(most_loads)
             else:
                 runs = self._one_run_each(plan.test.title)
         finally:
@@ -99,11 +99,10 @@ class _Alone:
                 whole = whole.having(explanation=explain_costs(plan.profile(), looked, plan.generator_cores))
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
-    def _until_known(self) -> list[Run]:
+    def _until_known(self, most_loads: int) -> list[Run]:
         """Repeats loads until their figures are certain or time is over. If possible, omits runs on a busy machine."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
-        # Up to a minute, and up to twelve times the usual load.
-        limit_s = min(60.0, 12 * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
+        limit_s = min(60.0, most_loads * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
         last_s = begun_s
         while True:

@@ -138,7 +138,7 @@ class Baselines:
     def measure(self, plan: Plan, found: Entry | None) -> Measured:
         self._rig.source.here  # noqa: B018 # before anything starts, because code may be edited meanwhile
         if found is None:  # more carefully if it becomes a baseline
-            measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
+            measured = measure_alone(plan, self._rig, most_loads=self._most_loads if self._options.update else 1)
             return self._by_figures(plan, None, None, measured)
         if self._options.confirm == "never":
             return self._by_figures(plan, found, Note(kind=NoteKind.NEVER_CONFIRMED))
@@ -182,11 +182,12 @@ class Baselines:
             return []
         levels, kept = {result.test.own: result for result in results}, whole
         if found is not None:
-            levels = {own.test.own: own for own in measure_alone(plan, self._rig, to_store=True).results}
+            levels = {own.test.own: own for own in measure_alone(plan, self._rig, most_loads=self._most_loads).results}
             kept = levels[""]
             kept = kept.having(limits=check_limits(plan.settings.limits, kept.recording, kept.least_capacity))
         of_data: list[str] = []
-        if kept.never_fit or (kept.unfit and self._options.update != "all"):
+        is_first = found is None and kept.is_provisional and self._has_code
+        if kept.never_fit or (kept.unfit and self._options.update != "all" and not is_first):
             anyway = "" if kept.never_fit else ". To store it anyway, use --fileperf-update=all"
             why = f"{kept.unfit} cannot become a baseline{anyway}"
         else:
@@ -241,6 +242,8 @@ class Baselines:
         stored, notes = list(result.verdict.code_notes), result.notes
         if (error := level_error(plan.subject(test.subject).gate, level.recording)) > RULES.known_to:
             stored.append(Note(kind=NoteKind.ROUGHLY_KNOWN, share=error))
+        if level.is_provisional and tree is not None:
+            stored.append(Note(kind=NoteKind.PROVISIONAL))
         if tree is None:
             stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))
         if also and is_whole:
@@ -396,8 +399,19 @@ class Baselines:
         reasons = {item.reason.kind for item in comparisons if item.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare, so no worse figures would replace better ones
+        if found.busy is not None and found.busy.is_busy and reasons == {ReasonKind.SAME_CODE} and not results[0].unfit:
+            return True  # the stored figures are provisional
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
         return self._options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
+
+    @property
+    def _has_code(self) -> bool:
+        """Whether later runs can measure this code again, so that its stored figures need not be exact."""
+        return self._options.confirm != "never" and isinstance(self._rig.source.here, SourceState)
+
+    @property
+    def _most_loads(self) -> int:
+        return 3 if self._has_code else 12
 
     def _loaded_here(self) -> LoadedFiles:
         running = self._rig.servers.running

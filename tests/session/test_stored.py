@@ -19,6 +19,7 @@ from pytest_fileperf.errors import BaselineError, PerformanceError, PlanError, S
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
+from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.work import Mix, Part, Work
 from pytest_fileperf.report.wording import note_text, notes_text
@@ -406,14 +407,30 @@ def test_small_losses_do_not_add_up(stored: Project) -> None:
 
 
 def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(project: Project) -> None:
-    for update, least_s, most_s in (("new", 20, 40), ("all", 16, 30)):  # which measures what it stores anew
+    """With its code, after three loads; without it, after twelve, because then only figures are compared."""
+    for tree, update, least_s, most_s in ((OLD, "new", 10, 19), (OLD, "all", 16, 30), (None, "all", 20, 40)):
         host = Host(now=App(noise=0.5))
         settings = replace(SETTINGS, duration_ns=6_000 * MS)
-        result = project.run(host, project.code(OLD), settings, update=update)
+        result = project.run(host, project.code(tree), settings, update=update)
         assert result.baseline_written
         assert "the stored figures are exact only to" in said_of(result)
         assert project.entry()["precision"]["rps"] > 0.015
         assert least_s < host.clock.now_s - 1000 < most_s, host.clock.now_s
+
+
+def test_a_first_baseline_from_a_busy_machine_has_its_code_and_better_figures_come_later(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as others:
+        for module in ("measure.measurement", "session.alone"):
+            others.setattr(f"pytest_fileperf.{module}.busy_of", lambda _: Busy(server=0.5))
+        without_code = project.store(code=project.code(None))
+        assert "a run on a busy machine cannot become a baseline" in without_code.not_stored
+        result = project.store()
+        assert result.baseline_written
+        assert "the stored figures are rough. Later runs compare with this code" in said_of(result)
+        assert not project.store().baseline_written
+    assert [project.store().baseline_written for _ in range(2)] == [True, False]
 
 
 def test_code_that_was_edited_while_it_was_measured_is_not_stored(project: Project) -> None:
