@@ -28,10 +28,13 @@ def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester,
 
         def test_server(fileperf_server):
             pass
+
+        def test_a_command_needs_none(fileperf):
+            fileperf.get("/", requests=2, gate="none", server="command:{python} -m http.server {port}")
         """
     )
     result = run_load("--fileperf")
-    result.assert_outcomes(failed=1, errors=2)
+    result.assert_outcomes(passed=1, failed=1, errors=2)
     ways = "*no app to test. Name it in *fileperf_app = *@pytest.mark.fileperf(app=*your own fixture fileperf_app*"
     assert sum("@pytest.mark.fileperf(app=" in line for line in result.stdout.lines) >= 3
     result.stdout.fnmatch_lines([ways])

@@ -1,4 +1,4 @@
-"""Each kind of work in whole runs: verbs, journeys and their steps, mixes, streams, capacities, and setups."""
+"""Kinds of work in whole runs: smoke runs, what is stored of parts, steps and streams, and how failures are told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from apps import SOURCE
 from hostile.runs import Ran, once, project_in, ran
 from plugin.conftest import Run
 
@@ -23,70 +22,12 @@ async def visit(client):
             (await client.get("/wait")).raise_for_status()
 """
 
-# --- a few requests of everything
+# --- a few requests of what depends on how few they are, and whose app is loaded
 
-VERBS = f"""
-import pytest
-from pytest_fileperf import CapacityEnd, Measurement, part, payload
-{VISIT}
-async def roundtrip(client):
-    answer = await client.get("/")
-    assert len(answer.content) == 1024
-
-def test_verbs(fileperf):
-    for verb in (fileperf.get, fileperf.delete):
-        assert isinstance(verb("/", expect_bytes="1KiB"), Measurement)
-    for verb in (fileperf.post, fileperf.put, fileperf.patch):
-        assert verb("/", content=payload("2KiB")).requests > 0
-    result = fileperf.request("OPTIONS", "/status/204", expect_status=(200, 204), expect_bytes=0)
-    assert (result.errors, result.statuses) == (0, {{204: result.requests}})
-    assert fileperf.run(roundtrip, connections=2).requests > 0
-
-def test_capacity(fileperf):
-    found = fileperf.capacity.get("/", max_p99="1us", min_capacity=1_000_000)
-    assert found.ended is CapacityEnd.SMOKE and found.rate > 0
-
-def test_mix(fileperf):
-    result = fileperf.mix({{part.get("/"): 1, part.get("/b"): 999, part.post("/c"): 5}})
-    assert {{name: one.requests for name, one in result.parts.items()}} == {{"GET /": 3, "GET /b": 3, "POST /c": 3}}
-
-def test_steps_of_a_mix(fileperf):
-    asked = part.run(visit, steps={{"login": {{"max_p99": "10s"}}}})
-    result = fileperf.mix({{asked: 1, part.get("/", name="page"): 2}}, rate=60, gate="none")
-    visits, (login, download) = result.parts["visit"], result.parts["visit"].steps.values()
-    assert not result.steps and not result.parts["page"].steps
-    assert login.requests == visits.requests == download.requests / 2
-    assert result.http_requests == result.requests + 2 * visits.requests
-
-async def answers(client):
-    async with client.stream("GET", "/events") as response:
-        async for line in response.aiter_lines():
-            if line == "data: 3":
-                return
-
-@pytest.mark.fileperf(app="stream_app:app", gate="none")
-class TestStreams:
-    def test_events(self, fileperf):
-        result = fileperf.stream("/events", events=5, connections=4, requests=8, min_event_rate=1)
-        assert (result.requests, result.events.first.count) == (8, 8)
-        assert result.events.count >= 40
-        assert result.events.gap.p50 > 0.005
-
-    def test_lines(self, fileperf):
-        result = fileperf.stream("/lines", each="line", connections=2, requests=4)
-        assert result.events.count == 8 * result.requests
-
-    @pytest.mark.fileperf(pause="10ms")
-    def test_pauses(self, fileperf):
-        assert fileperf.get("/lines", connections=2, requests=6).requests == 6
-
-    def test_journey(self, fileperf):
-        result = fileperf.run(answers, connections=2, requests=4)
-        assert result.events.count >= 12 or result.requests > 4
-"""
-APPS = """
+FEW = """
 import urllib.request
 import pytest
+from pytest_fileperf import CapacityEnd, part
 from server_app import make
 
 pids = set()
@@ -124,6 +65,21 @@ class TestFixture:
     @pytest.mark.fileperf(app=make)
     def test_marker_before_fixture(self, fileperf):
         assert 200 in fileperf.get("/").statuses
+
+@pytest.mark.fileperf(server="inprocess")
+class TestFew:
+    def test_capacity(self, fileperf):
+        found = fileperf.capacity.get("/", max_p99="1us", min_capacity=1_000_000)
+        assert found.ended is CapacityEnd.SMOKE and found.rate > 0
+
+    def test_mix(self, fileperf):
+        result = fileperf.mix({part.get("/"): 1, part.get("/b"): 999, part.post("/c"): 5})
+        assert {name: one.requests for name, one in result.parts.items()} == {"GET /": 3, "GET /b": 3, "POST /c": 3}
+
+    def test_events(self, fileperf):
+        result = fileperf.stream("/events", events=5, connections=4, requests=8, min_event_rate=1, app="stream_app:app")
+        assert (result.requests, result.events.first.count) == (8, 8)
+        assert result.events.gap.p50 > 0.005
 """
 OTHER_APP = """
 async def app(scope, receive, send):
@@ -153,13 +109,12 @@ async def app(scope, receive, send):
 """
 
 
-@pytest.mark.parametrize("server,tests,count", [("uvicorn", APPS, 6), ("inprocess", VERBS, 8)])
-def test_a_few_requests_of_everything(project: pytest.Pytester, run: Run, server: str, tests: str, count: int) -> None:
-    """Which app is asked for is seen in its process. Each verb on a uvicorn is in the contracts of subjects."""
-    project.makepyfile(other=OTHER_APP, stream_app=STREAM_APP, test_it=tests)
+def test_a_few_requests_are_enough_and_the_closest_app_is_loaded(project: pytest.Pytester, run: Run) -> None:
+    """Which app is asked for is seen in its process. Each verb is in the contracts of subjects."""
+    project.makepyfile(other=OTHER_APP, stream_app=STREAM_APP, test_it=FEW)
     before = psutil.Process().children(recursive=True)
     # The order of tests is by chance, and pytest keeps no cache.
-    run("--fileperf-smoke", f"--fileperf-server={server}", plugins=("randomly",)).assert_outcomes(passed=count)
+    run("--fileperf-smoke", "--fileperf-server=uvicorn", plugins=("randomly",)).assert_outcomes(passed=9)
     assert psutil.Process().children(recursive=True) == before, "servers end with the session"
 
 
@@ -248,6 +203,8 @@ def test_parts_steps_and_streams_have_figures_baselines_and_verdicts(project: py
 # --- failures
 
 LOST = """
+known = set()
+
 async def fill(client):
     (await client.put("/broken")).raise_for_status()
 
@@ -267,6 +224,13 @@ async def steps_may_fail(client):
                 (await client.get(path)).raise_for_status()
         except Exception:
             pass
+
+async def logs_in_once(client):
+    if client not in known:
+        known.add(client)
+        async with client.step("login"):
+            await client.get("/")
+    await client.get("/")
 
 async def needs(client, made): ...
 
@@ -309,6 +273,10 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "step_may_not_fail": (
         "fileperf.run(steps_may_fail, gate='none', steps={'download': {'max_error_rate': 0}})",
         ("#download",),
+    ),
+    "warm_up_s_step": (
+        "fileperf.run(logs_in_once, steps={'login': {}}, connections=1, warmup='0.1s', gate='none')",
+        ("only the warm-up reached step 'login', so it has no figures. Give the test warmup=0, or",),
     ),
     "no_such_step": (
         "fileperf.run(visit, steps={'logout': {}})",
@@ -391,6 +359,11 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 """What a test measures, and what is said of it."""
+EXPECTED = """
+def test_expected(fileperf):
+    result = fileperf.run(steps_may_fail, gate="none", steps={"download": {"max_error_rate": None}})
+    assert result.errors == 0 < result.steps["download"].errors
+"""
 ASYNC_FAILS = """
 @pytest.fixture
 def anyio_backend():
@@ -410,7 +383,7 @@ async def test_async_setup_measures(afileperf):
 def test_server(fileperf_server):
     pass
 """
-TESTS = f"import pytest\nfrom pytest_fileperf import part\n{LOST}{VISIT}{ASYNC_FAILS}\n" + "".join(
+TESTS = f"import pytest\nfrom pytest_fileperf import part\n{LOST}{VISIT}{EXPECTED}{ASYNC_FAILS}\n" + "".join(
     f"def test_{name}(fileperf):\n    {call}\n\n" for name, (call, _) in FAILS.items()
 )
 
@@ -446,164 +419,8 @@ def test_async_failures_are_told_at_the_line_of_the_test_too(failed: Ran) -> Non
     assert "to_thread" not in text
     assert "pytest_fileperf/" not in text
     assert f"GET /2: setup fill {MEASURES}" in " ".join(failed.tests["async_setup_measures"][1].split())
+    assert failed.tests["expected"][0] == "passed"
     assert failed.tests["server"][0] == "error"
     assert "No module named 'missing_module'" in failed.tests["server"][1]
     for row in ("test_part #two .*LIMIT", "test_step #download .*LIMIT", "test_step_fails #download .*FAILED"):
         pytest.LineMatcher(failed.text.splitlines()).re_match_lines([row])
-
-
-# --- users, steps and setups over rounds and boots
-
-KEEPING = f"""{SOURCE}
-import itertools, json
-
-numbers, users = itertools.count(), set()
-
-
-async def app(scope, receive, send):
-    "Gives each user a cookie, and tells each who it is."
-    if scope["type"] == "lifespan":
-        return await lifespan(receive, send)
-    await request_body(receive)
-    given = {{name: value.decode() for name, value in scope["headers"]}}
-    headers, answer = [], None
-    if scope["path"] == "/login":
-        users.add(answer := str(next(numbers)))
-        headers = [(b"set-cookie", b"user=" + answer.encode())]
-    elif scope["path"] == "/me":
-        assert given[b"cookie"].removeprefix("user=") in users, "a user of another boot"
-        answer = [given[b"cookie"], given[b"x-token"]]
-    elif scope["path"] == "/users":
-        answer = len(users)
-    body = json.dumps(answer).encode()
-    headers.append((b"content-length", b"%d" % len(body)))
-    await send({{"type": "http.response.start", "status": 404 if answer is None else 200, "headers": headers}})
-    await send({{"type": "http.response.body", "body": body}})
-"""
-USERS = """
-import asyncio
-import pytest
-from pytest_fileperf import PlanError
-
-KNOWN, USED = {}, []  # who each client is, kept apart from it
-
-async def visit(client):
-    if client not in KNOWN:
-        async with client.step("login"):
-            KNOWN[client] = (await client.post("/login")).json()
-            client.headers["X-Token"] = "token of " + KNOWN[client]
-    mine = ["user=" + KNOWN[client], "token of " + KNOWN[client]]
-    await client.pause("30ms")
-    async with client.step("alone"):
-        assert (await client.get("/me")).json() == mine
-    async with client.step("together"):
-        answers = await asyncio.gather(*(client.get("/me") for _ in range(3)))
-        assert [answer.json() for answer in answers] == [mine] * 3
-
-async def other(client):
-    await visit(client)
-
-async def count(client):
-    USED.append((await client.get("/users")).json())
-
-def test_journey(fileperf):
-    result = fileperf.run(visit, connections=6, teardown=count, boots=1)
-    assert result.requests > 12
-    assert USED == [6]
-    assert list(result.steps) == ["alone", "together"], "the login was in the warm-up"
-
-def test_asked(fileperf):
-    KNOWN.clear()
-    with pytest.raises(PlanError, match="only the warm-up reached step 'login'"):
-        fileperf.run(visit, connections=1, boots=1, steps={"login": {}})
-
-def test_mix(fileperf):
-    result = fileperf.mix({visit: 1, other: 2}, connections=6, teardown=count, boots=2)
-    assert result.parts["other"].steps["together"].http_requests > 18
-    assert all(6 <= used <= 6 + 13 for used in USED[-2:])  # one boot has those of the journeys, too
-
-async def may_fail(client):
-    for path in ("/users", "/missing"):
-        try:
-            async with client.step("download"):
-                (await client.get(path)).raise_for_status()
-        except Exception:
-            pass
-
-def test_expected(fileperf):
-    result = fileperf.run(may_fail, connections=1, boots=1, steps={"download": {"max_error_rate": None}})
-    assert result.errors == 0
-    assert result.steps["download"].errors > 0
-"""
-
-
-def test_what_a_user_keeps_stays_with_that_user(project: pytest.Pytester, run: Run) -> None:
-    """A server gives each user a cookie, and tells with each request who asks: in all rounds, boots and parts."""
-    project.makepyfile(cookie_app=KEEPING, test_users=USERS)
-    arguments = ("--fileperf-duration=0.6s", "--fileperf-rounds=6", "--fileperf-warmup=0.1s", "-ofileperf_gate=none")
-    run("--fileperf-app=cookie_app:app", "--fileperf", *arguments).assert_outcomes(passed=4)
-
-
-STORE = f"""{SOURCE}
-items = {{}}
-
-
-async def app(scope, receive, send):
-    "Keeps what is put, gives it, and forgets what is deleted."
-    if scope["type"] == "lifespan":
-        return await lifespan(receive, send)
-    body, path, method = await request_body(receive), scope["path"], scope["method"]
-    if method == "PUT":
-        items[path] = body
-    elif method == "DELETE":
-        del items[path]
-    await respond(send, items.get(path, b""), 200 if path in items or method == "DELETE" else 404)
-"""
-SETUPS = """
-import pytest
-
-async def fill(client):
-    answer = await client.put("/items/1", content=b"one")
-    answer.raise_for_status()
-    return {"path": "/items/1"}
-
-def remove(client, made):
-    client.delete(made["path"]).raise_for_status()
-
-@pytest.fixture
-def fileperf_setup():
-    return fill
-
-@pytest.fixture
-def fileperf_teardown():
-    return remove
-
-async def get_made(client, made):
-    assert (await client.get(made["path"])).content == b"one"
-
-def test_fixtures(fileperf):
-    fileperf.get("/items/1", expect_body=b"one")
-
-def test_journey(fileperf):
-    fileperf.run(get_made)
-
-def test_server(fileperf_server):
-    with fileperf_server.sync_client() as client:
-        assert client.get("/items/1").content == b"one"
-
-async def other(client):
-    await client.put("/items/2", content=b"two")
-
-@pytest.mark.fileperf(setup=other, teardown=None)
-def test_marker(fileperf):
-    fileperf.get("/items/2", expect_body=b"two")
-
-def test_verb(fileperf):
-    fileperf.get("/items/2", setup=other, teardown=None)
-"""
-
-
-def test_a_setup_reaches_every_boot_by_key_marker_and_fixture(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(server_app=STORE, test_it=SETUPS)
-    result = run_load("--fileperf", "--fileperf-boots=2", "--fileperf-duration=0.1s", "--fileperf-warmup=0")
-    result.assert_outcomes(passed=5)

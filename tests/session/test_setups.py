@@ -60,6 +60,24 @@ def test_in_a_loop(fileperf):
     asyncio.run(measure())
     assert seen.pop() == ("hello", "filled")
 
+class TestFixtures:
+    @pytest.fixture
+    def fileperf_setup(self):
+        return in_async
+
+    @pytest.fixture
+    def fileperf_teardown(self):
+        return torn_down
+
+    def test_fixtures(self, fileperf):
+        fileperf.get("/")
+        assert seen.pop() == ("hello", "filled")
+
+    @pytest.mark.fileperf(setup=in_plain, teardown=None)
+    def test_marker(self, fileperf):
+        fileperf.get("/")
+        assert not seen
+
 async def fails_in_async(client):
     (await client.get("/")).json()
 
@@ -157,7 +175,7 @@ SMOKE = ("--fileperf-smoke", "-p", "no:randomly")
 
 def test_steps_talk_to_the_server_and_fail_with_their_place(tmp_path: Path) -> None:
     ran = Project(top=tmp_path).write({"app.py": APP, "test_it.py": STEPS}).run("--fileperf-server=inprocess", *SMOKE)
-    assert "18 passed, 1 skipped" in ran.said, ran.text
+    assert "20 passed, 1 skipped" in ran.said, ran.text
     identity = results(ran)["test_value[plain]"]["identity"]
     assert identity["setup"] == "in_plain"
     assert "setup" not in results(ran)["test_without_value"]["identity"]
