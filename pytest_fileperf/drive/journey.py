@@ -52,7 +52,7 @@ class Answers:
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
         """Returns the first answer's instant, less the uncounted time before it. Without an answer, uses the end.
 
-        `before_ns` is the client's uncounted time before the beginning; `uncounted_ns` from the beginning to the end.
+        `before_ns` is the client's uncounted time before the call began, and `uncounted_ns` during the call.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns

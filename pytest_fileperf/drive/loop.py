@@ -149,7 +149,7 @@ class LoadLoop:
         """Takes a slot that is free, and gives it its next piece of work.
 
         Work begins after the event loop has handled everything that arrived together. Large writes in between would
-        push data that has to be read out of the CPU's cache. But a single slot's work begins at once.
+        evict from the CPU's cache the data that still has to be read. But a single slot's work begins at once.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)

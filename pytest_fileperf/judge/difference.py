@@ -33,7 +33,10 @@ class Threshold:
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
-        """Returns the threshold for a tolerance: 0.05 is 5 % of the old duration, or of the new rate."""
+        """Returns the threshold for a tolerance.
+
+        With 0.05, a new duration may be 1.05 times the old one. An old rate may be 1.05 times the new one.
+        """
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:
@@ -138,7 +141,7 @@ class Differences:
         return self.main.worse <= limit and self.main.is_below(self.excluded(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
-        """Returns whether the guard leaves a great loss possible, so that the outcome isn't PASS.
+        """Returns whether the `guard` (a second estimate) still allows a great loss. If so, the outcome isn't PASS.
 
         `limit` is the tolerance as a log ratio. Always False without a guard, and for metrics such as latency, which
         get worse by growing.

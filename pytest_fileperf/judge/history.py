@@ -223,7 +223,7 @@ class Series(Observed):
 
 
 def series_of(runs: Sequence[Run], beside: Sequence[Run] = ()) -> list[Series]:
-    """Returns the series of each test and metric. Only runs with a test's most frequent recent load count.
+    """Returns the series of each test and metric. Runs of a test count only if they have its most frequent recent load.
 
     The runs in `beside` belong to no series. They only show how much two old codes differ.
     """
@@ -421,7 +421,7 @@ def trends_of(
 def _since(
     since: str, repository: Repository | None, places: Mapping[str, int], source: Source | None, beside: Path
 ) -> tuple[set[str], Callable[[Run], bool]]:
-    """Returns hashes of the commit's tree, and a function that tells whether a run is later than `since`.
+    """Returns the hashes that the tree of commit `since` may have. Also returns whether a run is later, as a function.
 
     If `since` is a day, there are no hashes. A tree's hash leaves the baselines' directory out. Without a `source`,
     this directory may be `.fileperf` or `beside`, so there are two hashes.

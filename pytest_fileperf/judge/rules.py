@@ -367,8 +367,8 @@ class TrendRules:
     """The constants of a history (`trend`), chosen among about 30 variants by simulation (`benchmarks/trend.py`)."""
 
     session_sd: float = 0.01
-    """Standard deviation of a session's log ratio beyond its stated error. With half of it, wrong stated errors give 5
-    false alarms in 1,000 runs. Sessions that resemble their neighbours give 3."""
+    """Standard deviation of a session's log ratio beyond its stated error. With 0.005, stated errors that are too
+    small give 5 false alarms in 1,000 runs. Sessions that resemble their neighbours give 3."""
     tail_session_sd: float = 0.05
     """`session_sd` for a percentile. With 0.01 there are 2.1 false alarms in 1,000 runs, with this 0.4."""
     penalty: float = 12.0

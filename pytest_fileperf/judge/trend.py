@@ -217,8 +217,9 @@ class _Segment:
     def slow_change(self, begun: int, first: int, last: int, costs: float) -> Step | None:
         """Returns a slow change: a straight line between two means.
 
-        None if it does not cost clearly less than steps do (`costs`), or if links between old codes are uncertain. The
-        line begins at the run `first` or before, and ends at `last` or later. `begun` is the segment's first run.
+        None if it does not fit clearly better than steps, whose misfit is `costs`. Also None if it is uncertain how the
+        runs' old codes differ. The line begins at the run `first` or before, and ends at `last` or later. `begun` is
+        the segment's first run.
         """
         y, v, link = self._runs
         first, last = first - begun, last - begun

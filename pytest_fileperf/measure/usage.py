@@ -424,9 +424,10 @@ class Busy:
     def explains(self, metric: Metric) -> float:
         """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
 
-        If others had the core for the share t of the time, a rate may lose t times `_COLD`. For a percentile it matters
-        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). A percentile
-        with a share r of requests above may be 1 / (1 - t / r) times as long.
+        Let t be the share of the time for which others had the core. A rate may lose `_COLD` times t. For a percentile
+        it matters which requests lost the time. By Markov's inequality, at most the share r of the requests lost t / r
+        of their time or more. Let r be the share above the percentile, such as 0.01 for p99. Then it may be 1 / (1 - t
+        / r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0
@@ -501,8 +502,8 @@ def course_of(
 ) -> Course:
     """Returns the course of a load. Each of `readings` is an instant in ns and the peak memory so far in bytes.
 
-    `warmed` requests were answered before the rounds. `warm` are the stretches of this warm-up: start and end, in ns
-    before the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
+    `warmed` requests were answered before the rounds. `warm` has the start and end of each stretch of this warm-up: how
+    many ns later the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
     """
     if not readings or not rounds:
         return ()

@@ -103,7 +103,7 @@ def app_spec(app: object) -> AppSpec:
 
 
 def _remoteness(name: str) -> tuple[bool, bool, int, str, str]:
-    """A sort key for import strings. Packages of tests come last, then private attributes, then nested modules."""
+    """A sort key for import strings: first other names, then nested modules, private attributes, packages of tests."""
     module_name, _, attribute = name.partition(":")
     words = module_name.split(".")
     is_test = not {"test", "tests", "testing"}.isdisjoint(words)

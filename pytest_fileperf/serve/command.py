@@ -69,7 +69,7 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
         is_mapped = any(code_tree.word(text) != text for text in (*spec.command, *dict(spec.env).values()))
         if is_mapped or code_tree.holds(directory) or code_tree.holds(program):
             return
-        advice = f"Let it run in the project's directory (cwd is {directory}), or give full paths of its code"
+        advice = f"Let it run in the project's directory (not in {directory}, as now), or give full paths of its code"
     elif any(PYTHON in word for word in spec.command) or program.parent == Path(code_tree.interpreter).parent:
         return
     else:

@@ -117,7 +117,7 @@ class Fitting:
         now = likeness_of(app)
         for part in now.differing(made.likeness):
             if part not in self.awaited and part not in self.left:
-                self._await_or_refuse(part, "setting it there does not change it", made, now)
+                self._await_or_refuse(part, "the server's app ignores a value that is set there", made, now)
         self.set = tuple(part for part in to_set if part not in self.awaited)
         for where in {part[0] for part in (*self.set, *self.awaited) if part[1].startswith("state.")}:
             node = self.nodes.get(where)

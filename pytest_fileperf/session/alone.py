@@ -33,8 +33,8 @@ from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 def measure_alone(plan: Plan, rig: Rig, *, most_loads: int = 1) -> Measured:
     """Measures the code here, without another version.
 
-    If `most_loads` is more than 1, the load repeats until its figures are certain, or so many loads' time is over. In
-    that case, loads on a busy machine count only if there are no others.
+    If `most_loads` is more than 1, the load repeats until its figures are certain, or so many loads were made. Then
+    loads on a busy machine count only if there are no others.
     """
     return _Alone(plan, rig).measured(most_loads=most_loads)
 

@@ -161,7 +161,7 @@ class _LateError(Exception):
 
 @contextmanager
 def _staying(title: str) -> Iterator[None]:
-    """Raises RuntimeError instead if the block calls `sys.exit`, or skips the test while `title` names a teardown."""
+    """Raises RuntimeError in place of SystemExit. If `title` names a teardown, also in place of a skip."""
     try:
         yield
     except SystemExit as error:
