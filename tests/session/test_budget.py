@@ -10,15 +10,10 @@ import pytest
 from session.fakes import GET, MS, TEST, App, Host, rig_of
 
 from pytest_fileperf.errors import LimitExceededError
-from pytest_fileperf.judge.evidence import BootEvidence, Pair
-from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.measure.histogram import EMPTY
-from pytest_fileperf.measure.metrics import Metric
+from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.report.wording import sentence
-from pytest_fileperf.session.budget import TIMES, TimeBudget
+from pytest_fileperf.session.budget import TimeBudget
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.tree import CodeTree
@@ -95,24 +90,6 @@ def test_a_slow_endpoint_gets_the_time_that_it_takes_at_least(sharing: Callable[
     found, seconds = shared.measure("slow")
     assert 10 < seconds < 60
     assert found.pairs
-
-
-def test_both_times_together_use_no_more_than_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = []
-
-    def compared(metric: Metric, pairs: object, *, tolerance: float, share: float, **_: float) -> MetricComparison:
-        shares.append(share)
-        return MetricComparison(metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance)
-
-    monkeypatch.setattr("pytest_fileperf.judge.paired.compare_pairs", compared)
-    side = BootEvidence(turns=(), latency=EMPTY, runs={})
-    pairs = [Pair(base=side, now=side)] * RULES.least_pairs
-    for first_s, limit_s in ((0, 10), (10, 40)):
-        gate = Sequential({"rps": 0.03}, alpha=0.01, limit_s=limit_s, part=1 / TIMES)
-        found = [gate.look(pairs, elapsed_s=second, next_s=1.5) for second in range(first_s, limit_s)]
-        assert found[-1] is not None
-    assert len(shares) > len(RULES.looks)
-    assert sum(shares) == pytest.approx(1)
 
 
 def test_a_call_that_raised_raises_again(sharing: Callable[[float, int], Sharing]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from typing import cast
 
 import httpx
 import pytest
-from session.fakes import GET, MS, TEST, App, Booted, Host, Loads, Server, Sink, rig_of
+from session.fakes import GET, MS, TEST, App, Host, Loads, Server, Sink, rig_of
 
 from pytest_fileperf.errors import (
     AppLoadError,
@@ -25,13 +24,11 @@ from pytest_fileperf.errors import (
     PerformanceError,
     PlanError,
     RegressionError,
-    RequestsFailedError,
     ServerDiedError,
     ServerStartError,
     SetupError,
 )
-from pytest_fileperf.judge.gate import ErrorBudget
-from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Failure, Phase, Round
@@ -41,12 +38,9 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.comparison import Answer, answer_of, described, failures_of
-from pytest_fileperf.session.rig import Rig
+from pytest_fileperf.session.comparison import Answer, answer_of
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.setup import set_up
-from pytest_fileperf.session.stored import measure_other_version
-from pytest_fileperf.settings.plans import Plan, app_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.tree import CodeTree
 
@@ -146,29 +140,6 @@ def test_equal_code_passes_and_all_of_it_is_measured_and_told(compare: Compare) 
     assert compared.sink.is_done
 
 
-def test_chance_says_whose_turn_is_first_and_which_numbers_boots_have(compare: Compare) -> None:
-    first, same, other = (compare(settings=RPS, seed=seed) for seed in (1, 1, 2))
-    turns = [compared.loads.turns[0].firsts for compared in (first, same, other)]
-    assert turns[0] == turns[1] != turns[2]
-    assert set(turns[0]) == set(Side)
-    assert first.host.booted[0].boot == same.host.booted[0].boot != other.host.booted[0].boot
-    assert {asked.side for asked in other.host.booted[::2]} == set(Side)
-    chances = []
-    for _ in range(2):
-        random.seed(0)  # as plugins and fixtures do before each test
-        with closing(Rig()) as rig:
-            chances.append(rig.chance.random())
-    assert chances[0] != chances[1]
-
-
-def test_turns_are_not_for_ever_as_long_as_a_bad_first_moment_asks(compare: Compare) -> None:
-    """The first boot takes 100 ms for a request, all others hardly any time."""
-    hesitant = App(latency_of_first_boot_ns=100 * MS)
-    turns_ns = [plan.turns_ns[0] for plan in compare(hesitant, hesitant, RPS).loads.turns]
-    assert min(turns_ns[:2]) > 700 * MS
-    assert turns_ns[2] < 300 * MS
-
-
 BUSY = App(client_cpu_ns=MS)
 HALF = App(good_of=2)
 P50 = replace(SETTINGS, gate=("p50",), tolerances={"p50": 0.04})
@@ -222,34 +193,6 @@ def test_outcomes(base: App, now: App, settings: Settings, outcome: Outcome, sai
     assert (compared.result.explanation is not None) is (outcome is Outcome.REGRESSED)
 
 
-def test_a_regression_leaves_its_part_of_the_error_to_the_next_test(compare: Compare) -> None:
-    budget = ErrorBudget(2)
-    level = budget.level(1)
-    plan, (rig, _, _) = Plan(work=GET, settings=RPS, app=app_of(RPS), test=TEST, alpha=level), rig_of(Host(now=SLOW))
-    measure_other_version(plan, compare.base, budget, rig)
-    assert budget.level(1) == pytest.approx(2 * level)
-
-
-@pytest.mark.parametrize(
-    "changes, said",
-    [
-        ({"rate": 40.0, "connections": 50}, "40.0/s, at most 50 connections, 1.00 s alternately"),
-        ({"requests": 60}, "2 connections, 60 requests alternately"),
-        ({"burst": 20, "connections": 5}, "20 requests at once, 5 connections alternately"),
-    ],
-)
-def test_loads_that_are_whole_are_made_in_turn(changes: dict[str, object], said: str, compare: Compare) -> None:
-    compared = compare(settings=replace(WIDE, **changes))  # type: ignore[arg-type]
-    result = compared.result
-    assert result.load.startswith(said)
-    assert compared.only.change is not None
-    assert compared.only.outcome is not Outcome.REGRESSED
-    assert compared.loads.turns == []
-    assert result.base is not None
-    own, of_base = ([one.index for one in each.rounds if one.boot == 0] for each in (result.recording, result.base))
-    assert own == of_base == [*range(len(own))] != []
-
-
 # --- What one side has not
 
 OTHER = f"{TITLE} gave another answer to GET /more than this test expects: "
@@ -288,34 +231,6 @@ def test_a_base_that_is_broken_is_an_error_that_says_what_it_said(
     assert log == "  | OperationalError: no such table"
     assert len(compare.host.booted) == 4, "it was tried again on fresh boots"
     assert all(server.is_over for server in compare.host.servers)
-
-
-def test_a_base_that_was_broken_once_is_compared(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    boot = Host.boot
-
-    def broken_once(host: Host, asked: Booted, code_tree: CodeTree) -> Server:
-        server = boot(host, asked, code_tree)
-        if asked.side is Side.BASE and len(host.booted) <= 2:
-            server.paths.clear()
-        return server
-
-    monkeypatch.setattr(Host, "boot", broken_once)
-    compared = compare(App(failing="timeout"), PLAIN, RPS)
-    assert len(compared.host.booted) == 2 * (len(compared.result.pairs) + 1) > 2
-
-
-def test_code_here_that_only_fails_has_failed_at_once(compare: Compare) -> None:
-    compared = compare(PLAIN, NO_PATHS, replace(SETTINGS, max_duration_ns=3_600_000 * MS))
-    assert isinstance(compared.failed, RequestsFailedError)
-    assert "status 404" in str(compared.failed)
-    assert (compared.result.standing, compared.result.base) == (Standing.FAILED, None)
-    assert "the new code gave no successful answer to GET /" in sentence(compared.result.verdict.comparisons[0].reason)
-    assert compared.host.clock.now_s < 1010
-
-
-def test_what_has_no_gate_is_measured_alone(compare: Compare) -> None:
-    compared = compare(PLAIN, SLOW, replace(SETTINGS, gate=()))
-    assert (compared.result.base, compared.outcomes, compared.failed) == (None, {}, None)
 
 
 # --- What breaks, or cannot be compared
@@ -459,9 +374,3 @@ def round_of(*kinds: str, statuses: tuple[int, ...] = (), requests: int = 0) -> 
 )
 def test_only_some_answers_say_that_there_is_no_such_endpoint(round_: Round, answer: Answer) -> None:
     assert answer_of([round_of(), round_]) is answer
-
-
-def test_failures_are_described_by_kind_with_an_example() -> None:
-    rounds = [round_of("timeout"), round_of("status 404", "timeout")]
-    assert [failure.kind for failure in failures_of(rounds)] == ["timeout", "status 404"]
-    assert described(failures_of(rounds)) == "timeout (an example); status 404 (an example)"

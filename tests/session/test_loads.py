@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +25,10 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.story import notes, undecided_texts
 from pytest_fileperf.report.wording import notes_text
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import Cores, Tell, core_delay, recording_of
-from pytest_fileperf.session.rig import Rig
+from pytest_fileperf.session.loads import Cores, Tell, core_delay
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.settings import Options, Settings, for_capacity, resolve
-from pytest_fileperf.versions.source import Source
 from pytest_fileperf.versions.tree import CodeTree
 
 QUICK = Settings(
@@ -39,47 +36,6 @@ QUICK = Settings(
 )
 
 # --- Start-ups
-
-
-def test_boots_serve_one_after_the_other_in_an_order_of_chance_and_the_last_goes_on(tmp_path: Path) -> None:
-    host = Host()
-    rig, loads, sink = rig_of(host, seed=3)
-    rig.servers.documents = {"serve.apps:app": {"paths": {"/": {"get": {}}, "/failed": {"get": {}}}}}
-    loads.paths.add(("GET", "/failed"))  # by another test, whose measurement raised an error
-    three = replace(QUICK, boots=3)
-    with Session(Options(baselines=tmp_path), rig) as session:
-        session.measure(GET, three, TEST)
-        kept = session.server(three, TEST.nodeid).title
-        session.measure(GET, three, TEST)
-        first, second = session.results
-        assert session.covered() == {"serve.apps:app": {"GET /": True, "GET /failed": False}}
-    rounds = [(round_.boot, round_.index) for round_ in first.recording.rounds]
-    assert rounds == [(boot, index) for boot in range(3) for index in range(2)]
-    started = [round_.started_ns for round_ in first.recording.rounds]
-    assert started == sorted(started)
-    numbers = [asked.boot for asked in host.booted]
-    assert len(numbers) == 5
-    assert numbers[:3] != sorted(numbers[:3]) == sorted(numbers[2:]) == [0, 1, 2]
-    assert first.server == kept == host.servers[2].title
-    assert second.recording.boots[0].pids == first.recording.boots[2].pids
-    assert host.most_alive == 1
-    assert [(line.boot, line.boots, line.total_s) for line in sink.lines[:3]] == [(n, 3, 0.3) for n in (1, 2, 3)]
-    assert [line.requests for line in sink.lines[:3]] == sorted({line.requests for line in sink.lines[:3]})
-    assert loads.is_closed
-
-
-def test_no_other_boot_is_asked_where_the_first_has_no_good_answer(tmp_path: Path) -> None:
-    host = Host(now=App(paths=()))
-    assert measured(tmp_path, replace(QUICK, boots=3), Loads(host.clock), host).standing is Standing.FAILED
-    assert len(host.booted) == 1
-
-
-def test_limits_are_no_baseline_s_business(tmp_path: Path) -> None:
-    """What a limit has judged may be NEW in CI; a smoke run judges none."""
-    for options, limits in (({"ci": True}, {"min_rps": 1.0}), ({"smoke": True}, {"min_rps": 1e12})):
-        with Session(Options(baselines=tmp_path, **options), rig_of(Host())[0]) as session:  # type: ignore[arg-type]
-            session.measure(GET, replace(QUICK, limits=limits), TEST)
-            assert (session.results[0].verdict.limits == ()) is ("smoke" in options)
 
 
 # --- Generators
@@ -262,15 +218,6 @@ def test_a_capacity_is_found_on_three_boots_with_the_figures_of_loads_that_hold(
     assert host.clock.now_s - 1000 < 63
 
 
-def test_a_capacity_is_compared_with_a_stored_one(tmp_path: Path) -> None:
-    stored, _ = searched(tmp_path, Host(now=FIVE_MS), update="new", max_duration="30s")
-    assert stored.baseline_written
-    slow, _ = searched(tmp_path, Host(now=App(latency_ns=15 * MS)), max_duration="30s")
-    (comparison,) = slow.verdict.comparisons
-    assert (comparison.metric, comparison.outcome) == ("capacity", Outcome.REGRESSED)
-    assert comparison.change == pytest.approx(-2 / 3, abs=0.12)
-
-
 def test_two_versions_are_searched_in_turn(tmp_path: Path) -> None:
     result, _ = searched(tmp_path, Host(base=FIVE_MS, now=App(latency_ns=8 * MS)), old="old", max_duration="30s")
     (comparison,) = result.verdict.comparisons
@@ -298,27 +245,6 @@ def test_a_generator_in_the_way_of_a_search_is_not_taken_for_the_server(tmp_path
 # --- What runs become
 
 
-def test_runs_become_a_recording_in_the_order_of_boots() -> None:
-    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=2, timeout_ns=1000 * MS)
-    loads = Loads(Clock())
-    servers = [Server(App(), latency_ns=MS, number=number) for number in range(2)]
-    runs = [loads.make(GET, plan, boot, servers[boot], None, lambda _: None) for boot in (1, 0, 1)]
-    times = {"attack": (0, 2), "last_end_ns": 5, "pinned": True}
-    made = [
-        replace(run, due=due, boot=replace(run.boot, peak_rss_bytes=peak), **times)  # type: ignore[arg-type]
-        for run, due, peak in zip(runs, (3, None, 5), (9, 4, 1), strict=True)
-    ]
-    recording = recording_of(made)
-    places = [(round_.boot, round_.index) for round_ in recording.rounds]
-    assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
-    started = [round_.started_ns for round_ in recording.rounds if round_.boot == 1]
-    assert started == sorted(started)
-    assert [(boot.index, boot.peak_rss_bytes) for boot in recording.boots] == [(0, 4), (1, 9)]
-    assert (recording.connections, recording.open_loop, recording.pinned) == (2, False, True)
-    assert (recording.due, recording.attack_ns, recording.wait_ns) == (8, 6, 9)
-    assert recording_of(runs).due is None
-
-
 @pytest.mark.parametrize(
     "busy,waited,stolen,delay",
     [(800, 0, 0, 1.0), (1000, 100, 0, 1.75), (1000, 900, 0, 1.75), (800, 0, 80, 1.1), (1000, 100, 80, 1.85)],
@@ -338,16 +264,3 @@ def test_what_others_had_of_a_core_may_be_more_than_was_seen_and_what_the_host_t
 
     side = [sample(0, 0, 0, 0), sample(400, waited, busy, stolen)]
     assert core_delay([side, side], 0, {0}) == pytest.approx(delay)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what cores do")
-def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
-    load = Settings(app="serve.apps:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0)
-    with Session(Options(baselines=tmp_path), Rig(source=Source(tmp_path, tmp_path))) as session:
-        measurement = session.measure(GET, load, TEST).measurement
-        (boot,) = session.results[0].recording.boots
-    anywhere = os.sched_getaffinity(0)
-    assert set() < boot.cores <= anywhere
-    assert set() < boot.generator_cores <= anywhere
-    assert {core.core for core in boot.samples[0].cores} >= anywhere
-    assert 0 <= measurement.busy.server < 1

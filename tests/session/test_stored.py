@@ -10,17 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from session.fakes import GET, MS, TEST, App, Host, Loads, Server, rig_of
+from session.fakes import GET, MS, TEST, App, Host, Loads, rig_of
 
 from pytest_fileperf.drive.run import Run
-from pytest_fileperf.errors import BaselineError, PerformanceError, PlanError, ServerDiedError
+from pytest_fileperf.errors import BaselineError, PerformanceError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.measure.usage import Busy
-from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.work import Mix, Part, Work
 from pytest_fileperf.report.wording import note_text, notes_text
 from pytest_fileperf.session.session import Session
@@ -169,20 +167,6 @@ def said_of(result: Result) -> str:
     return notes_text(result.verdict.code_notes)
 
 
-def test_a_baseline_has_its_code_its_precision_and_its_packages_or_says_what_it_lacks(project: Project) -> None:
-    code = project.code(OLD)
-    project.store(code=code)
-    entry = project.entry()
-    assert (entry["tree"], code.kept) == (OLD, [OLD])
-    assert entry["precision"]["rps"] <= 0.015
-    assert entry["packages"]["pytest"]
-    project.file.unlink()
-    result = project.store(code=project.code(None))
-    assert project.entry()["tree"] is None
-    assert "stored only figures" in said_of(result)
-    assert "no Git repository" in said_of(result)
-
-
 SLOWER, SLOWEST = App(latency_ns=5 * MS), App(latency_ns=15 * MS)
 
 
@@ -217,29 +201,6 @@ def test_the_code_is_judged_by_its_baseline_s_code_and_the_machine_by_its_figure
         assert comparison.change == pytest.approx(base.latency_ns / now.latency_ns - 1, abs=0.03)
 
 
-def test_figures_of_another_tracer_are_never_compared(stored: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Server, "tracer", "coverage")
-    result = stored.run(App(), stored.code(), confirm="never")
-    (comparison,) = result.verdict.comparisons
-    assert comparison.outcome is Outcome.INCONCLUSIVE
-    assert comparison.reason is not None
-    assert comparison.reason.differences == ("tracer was not set, is coverage",)
-    in_turn = stored.run(App(), stored.code())
-    assert outcome_of(in_turn) is Outcome.PASS
-    assert in_turn.pairs
-
-
-def test_code_that_is_not_found_leaves_the_stored_figures(stored: Project) -> None:
-    result = stored.run(App(), stored.code(known=()))
-    assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "store it again" in said_of(result)
-    assert result.stored_latency is not None
-    assert result.stored_latency.count == sum(boot["requests"] for boot in stored.entry()["evidence"]["boots"])
-    never = stored.run(App(latency_ns=2_400_000), stored.code(), confirm="never")
-    assert not never.pairs
-    assert "fileperf_confirm=never" in said_of(never)
-
-
 @pytest.mark.parametrize(
     "base, why",
     [
@@ -259,28 +220,6 @@ def test_a_baseline_whose_code_does_not_work_any_more_leaves_its_figures(base: A
     assert outcome_of(result) in (Outcome.INCONCLUSIVE, Outcome.PASS)
     assert why in said_of(result)
     assert "\n" not in said_of(result)
-
-
-def test_a_server_here_that_dies_is_an_error_and_no_reason_to_measure_otherwise(stored: Project) -> None:
-    with pytest.raises(ServerDiedError):
-        stored.run(App(dies_after=100), stored.code())
-
-
-def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_is_shown(project: Project) -> None:
-    host = Host()
-
-    def fill(client: httpx.Client) -> None:
-        if host.booted and host.booted[host.servers[client.base_url.port or 0].number].side is Side.BASE:
-            raise OSError("no such table: items")
-
-    settings = replace(SETTINGS, setup=fill)
-    project.store(settings)
-    result = project.run(host, project.code(), settings)
-    assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "compared with stored figures only: setup " in said_of(result)
-    (note,) = project.notes
-    assert note.startswith("test_any: setup ")
-    assert "no such table: items" in note
 
 
 @pytest.mark.parametrize(
