@@ -417,7 +417,7 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 def served_document(running: RunningServer) -> Mapping[str, Any] | None:
     """Returns a server's OpenAPI document. Empty if the server has no document, None if the server does not answer."""
     # An app in this process may raise anything.
-    with suppress(Exception), running.sync_client(timeout=3.0) as client:
+    with suppress(Exception), running.quick_client(timeout=3.0) as client:
         for path in ("/openapi.json", "/schema/openapi.json"):  # of FastAPI, and of Litestar
             answer = client.get(path)
             document: object = answer.json() if answer.status_code == 200 else None

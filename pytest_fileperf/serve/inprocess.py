@@ -91,7 +91,7 @@ class RunningInProcess(RunningServer):
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
 
-    def _sync_transport(self, family: ModuleType) -> httpx.BaseTransport:
+    def _sync_transport(self, family: ModuleType, *, is_only_here: bool = False) -> httpx.BaseTransport:
         return cast("httpx.BaseTransport", family.MockTransport(partial(self._answer, family)))
 
     def _answer(self, of: ModuleType, request: httpx.Request) -> httpx.Response:

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import Distribution, distributions
 from itertools import takewhile
 from pathlib import Path
@@ -227,11 +228,30 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
 
     If a package does not come from an index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
+    entries = tuple(sys.path if path is None else path)
+    return dict(_packages_on(entries, tuple(map(_changed_ns, entries))))
+
+
+def _changed_ns(entry: str) -> int:
+    """Returns when something was last installed in a directory or removed from it; 0 if that is unknown."""
+    try:
+        return os.stat(entry or os.curdir).st_mtime_ns  # noqa: PTH116 # at each call
+    except OSError:
+        return 0
+
+
+@cache
+def _packages_on(path: Sequence[str], changed_ns: Sequence[int]) -> Mapping[str, str]:
+    """Does the work of `installed_packages`. A session asks three times, and each package takes 0.2 ms.
+
+    `changed_ns` only tells that an earlier result is out of date.
+    """
     found: dict[str, str] = {}
-    for distribution in distributions() if path is None else distributions(path=list(path)):
+    is_ours = cache(is_of_the_interpreter)
+    for distribution in distributions(path=list(path)):
         name, version = name_and_version(distribution)
         if name and version and name not in found:
-            origin = _origin(distribution)
+            origin = _origin(distribution, is_ours)
             found[name] = f"{version} ({origin})" if origin else version
     return dict(sorted(found.items()))
 
@@ -282,7 +302,7 @@ def environment_name(packages: Mapping[str, str]) -> str:
     return f"{python}-{hashlib.sha256(json.dumps(exact).encode()).hexdigest()[:16]}"
 
 
-def _origin(distribution: Distribution) -> str:
+def _origin(distribution: Distribution, is_ours: Callable[[Path], bool]) -> str:
     """Returns where a distribution came from (PEP 610): `local`, `git 1a2b3c4` … Empty if from a package index."""
     if (distribution.read_text("INSTALLER") or "").strip() == "conda":
         return ""  # it names the directory in which conda's own servers built it
@@ -297,7 +317,7 @@ def _origin(distribution: Distribution) -> str:
         digest = hashes.get("sha256") if isinstance(hashes, dict) else None
         return f"archive {str(digest)[:7]}" if digest else "archive"
     # Packages on `sys.path` outside the interpreter's directories are the user's code.
-    return "local" if url or not is_of_the_interpreter(Path(str(distribution.locate_file("")))) else ""
+    return "local" if url or not is_ours(Path(str(distribution.locate_file("")))) else ""
 
 
 def _sources(copied: Mapping[str, str]) -> list[Distribution]:
