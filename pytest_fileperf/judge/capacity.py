@@ -201,9 +201,9 @@ def _of_limit(
 
 
 def _of_others(logs: _Array) -> _Array:
-    """Returns other start-ups' log likelihoods of each pace, from the log likelihoods `logs` of one start-up.
+    """Returns what one start-up tells about others: its log likelihood of each pace, made less certain.
 
-    A pace is the rate that a server keeps up with. Start-ups differ, so the result is less certain than `logs`.
+    `logs` are the start-up's own values. A pace is the rate that a server keeps up with, and start-ups differ in it.
     """
     likely, most = _likely(logs)
     (near,) = _blurred(likely, SEARCH.boot_sd)

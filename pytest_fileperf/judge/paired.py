@@ -412,10 +412,10 @@ class Sequential:
         return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
-        """Returns whether a regression is found, or no metric is left that more time may decide.
+        """Returns whether a regression is found, or no undecided metric is left that more time may decide.
 
-        Without a regression, a comparison needs `Rules.settled_pairs` pairs. A metric is left while its figures are
-        worse by more than the tolerance, because it does not PASS. WATCHED metrics are never left.
+        Without a regression, a comparison needs `Rules.settled_pairs` pairs. A metric counts as undecided while
+        its figures are worse by more than the tolerance, because it cannot PASS then. WATCHED metrics never count.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True

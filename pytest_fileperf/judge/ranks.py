@@ -200,7 +200,7 @@ def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: flo
 class _Tail:
     """One version in a pair of start-ups: the share of its requests that took longer than each step.
 
-    A step is a thousandth of a log ratio to the mean latency of both versions in this pair. So a pair in which the
+    Steps divide log(latency ÷ mean latency of both versions in this pair), and are 0.001 wide. So a pair in which the
     machine was slow has its own scale, which is the same for both versions.
     """
 

@@ -94,7 +94,7 @@ class TestId:
 
     @property
     def own(self) -> str:
-        """`upload` for a part of a load, `login` or `visit#login` for a step of a journey. Else empty."""
+        """The part and step: `upload` for a part, `login` for a step, `visit#login` for both. Empty for all."""
         return "#".join(filter(None, self.subject))
 
     def of(self, subject: SubjectName) -> TestId:

@@ -375,8 +375,8 @@ def as_the_run_shows(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons with the figures of the whole run.
 
-    If a metric's figures are worse by more than the tolerance, PASS and IMPROVED by pairs of start-ups become
-    INCONCLUSIVE. `base` is the old version, if it was measured alternately with `now`, else None.
+    The outcome comes from pairs of start-ups. If these figures are worse by more than the tolerance, PASS and IMPROVED
+    become INCONCLUSIVE. `base` is the old version, if it was measured alternately with `now`, else None.
     """
     found = []
     for item in comparisons:

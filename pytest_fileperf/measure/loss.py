@@ -62,7 +62,7 @@ class Served:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the cores set the pace."""
+        """Whether CPU time, and not waiting, limits requests/s."""
         return self.core_s * self.per_second >= BUSY_CORE * self.cores
 
     @property

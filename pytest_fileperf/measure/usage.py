@@ -92,7 +92,7 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
 
 
 def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
-    """Returns each generator's CPU seconds per second by its number, over the rounds that it took part in."""
+    """Returns the share of a core that each generator used in its rounds, by the generator's number."""
     cpu_ns, duration_ns = Counter[int](), Counter[int]()
     for round_ in rounds:
         cpu_ns.update({own.number: own.cpu_ns for own in round_.generators})

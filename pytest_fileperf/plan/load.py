@@ -67,7 +67,7 @@ class LoadPlan:
 
     @property
     def opened_first(self) -> int:
-        """How many connections to open at the start. Others open on demand, as unused connections change the server."""
+        """How many connections to open at the start. Others open on demand, because idle ones can slow the server."""
         if self.rate is not None or self.ramp is not None or self.pause is not None:
             return 0
         return min(number for number in (self.connections, self.requests, self.burst) if number is not None)

@@ -101,7 +101,9 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
         intervals = [_interval_text(gate for result in results for gate in _notable_gates(result))]
         if groups:
             sure = f"{100 * groups[0].confidence:.4g} %"
-            intervals.append(f"{sure} interval of the column `of best`, for all tests of a group together")
+            intervals.append(
+                f"{sure} intervals of `of best`; with this probability, all intervals of a group are right"
+            )
         if any(intervals):
             said.append(f"[in brackets]: {'; '.join(filter(None, intervals))}")
         said += [*_unknown_params(record), *story.endpoint_texts(record)]

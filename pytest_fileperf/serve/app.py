@@ -62,7 +62,7 @@ class AppSpec:
         return make_app(found, name) if self.factory else check_app(found, name)
 
     def pickled(self, *, workers: int) -> bytes:
-        """Returns the pickled target. Raises AppLoadError if several workers need it, or if it cannot be pickled."""
+        """Returns the pickled target. Raises AppLoadError for several workers, or if it cannot be pickled."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers. {_HOW}")
         try:

@@ -88,8 +88,8 @@ class Fitting:
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
         """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.
 
-        `imports` returns the results of other imports. It is called only if the app differs from the test's. `env` says
-        whether the user gave this server environment variables.
+        `imports` imports the app again, to see what differs by chance. It is called only if the app differs from the
+        test's. `env` says whether the user gave this server environment variables.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
         if made is None:

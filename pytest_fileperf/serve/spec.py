@@ -349,7 +349,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield "uds=True needs Unix sockets, which Python lacks on this system. Use a port"
     numbers_workers = isinstance(spec, Command | Granian) and spec.workers != 1
     if numbers_workers and any(WORKER in value for _, value in _pairs(spec.env) or ()):
-        yield f"env has {WORKER} with workers={spec.workers}, but the program starts the workers. Leave {WORKER} out"
+        yield f"env has {WORKER}, but the program itself starts its workers, with the same env. Leave {WORKER} out"
     if not isinstance(spec, Command):
         return
     yield from _words_problems("command", spec.command)

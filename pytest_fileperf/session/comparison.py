@@ -232,7 +232,9 @@ class Sides:
             is_missing, title = isinstance(error, AppMissingError), self._base.title
             if side is Side.NOW or not (is_missing or self._is_stored):
                 raise
-            advice = "Store it again with --fileperf-update=all, or compare only figures with fileperf_confirm = never"
+            advice = (
+                "Store it again with --fileperf-update=all. Or set fileperf_confirm = never to use stored figures only"
+            )
             text = f"{title} has no such app" if is_missing else f"{title} does not start"
             why = str(error) if is_missing else f"{str(error).splitlines()[0]}. {advice}"
             raise _NoBaseError(Reason(kind=ReasonKind.NO_APP, side="base", text=text, differences=(why,))) from error
@@ -598,8 +600,8 @@ class Comparison:
     ) -> tuple[MetricComparison, ...]:
         """Returns each gated metric's outcome, INCONCLUSIVE if the load or the old version cannot be trusted.
 
-        `by_others` is the log ratio of latencies that other programs may explain. The result is empty if code is
-        compared with itself.
+        `by_others` says how much of the latencies' change, as a log ratio, may come from other programs. The result is
+        empty if code is compared with itself.
         """
         found = self._found.get(subject, ())
         if self._rig.time is not None:

@@ -30,7 +30,7 @@ class Selection:
         self._rootdir, self._ini = rootdir, ini
         self._change = source.change_since(since.commit)
         begun = self._change.begun
-        self.title = since.title if begun == since.commit else f"{begun[:7]}, which {since.title} also contains"
+        self.title = since.title if begun == since.commit else f"{begun[:7]}, the last commit shared with {since.title}"
         """A commit, in words. No change since it can affect the tests that are left out."""
 
     def why(self, nodeid: str) -> str:

@@ -421,7 +421,9 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
         elif call.work.method == "HEAD":
             problems.append("the answer to a HEAD request has no body to stream")
     elif call.work is not None and arguments.get("feed") is not None:
-        problems.append("stream repeats one request, but a feed makes many. Read the streams of a feed in a journey")
+        problems.append(
+            "stream repeats one request, but a feed makes many. Give the feed to fileperf.run, and stream in a journey"
+        )
     elif call.work is not None:
         problems.append(
             "stream repeats one request, but a unique payload changes it each time. Leave unique=True out, "

@@ -143,7 +143,7 @@ class Plan:
 
     @property
     def load(self) -> LoadPlan:
-        """The load of each start-up. For a search, the load without a rate that comes first.
+        """The load of each start-up. For a search, the closed loop with which it begins.
 
         Raises PlanError for a rate so low that a start-up has no request.
         """
