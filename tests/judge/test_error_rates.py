@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge.sides import Noise, PairNoise, TailNoise
 
-from pytest_fileperf.judge.evidence import Evidence, Pair, level_of, precision_of
+from pytest_fileperf.judge.evidence import Evidence, Pair
 from pytest_fileperf.judge.gate import ErrorBudget, compare
 from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.rules import RULES
@@ -153,17 +153,6 @@ def test_p99_of_identical_code_does_not_regress_and_that_of_slower_code_does(
     regressed = share(found, Outcome.REGRESSED)
     assert regressed == 1.0 if most_regress is None else regressed <= most_regress
     assert share(found, Outcome.PASS) >= least_pass
-
-
-def test_a_level_is_as_exact_as_levels_of_one_session_deviate() -> None:
-    """As boots and rounds would make it, and as precision says: 300 sessions of three boots of six rounds."""
-    rng, noise, rps = np.random.default_rng(7), Noise(rounds=6, far_off=0.0), METRICS["rps"]
-    sides = [noise.rates(rng, 7.6) for _ in range(300)]
-    levels = [level.mean for one in sides if (level := level_of(rps, one)) is not None]
-    told = math.sqrt(sum(precision_of(rps, one) ** 2 for one in sides) / len(sides))
-    expected = math.hypot(noise.boot_sd, noise.round_sd / math.sqrt(noise.rounds)) / math.sqrt(noise.boots)
-    assert float(np.std(levels)) == pytest.approx(expected, rel=0.12)
-    assert told == pytest.approx(float(np.std(levels)), rel=0.15)
 
 
 # --- The error of a session

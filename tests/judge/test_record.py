@@ -348,11 +348,6 @@ def test_a_better_variant_is_found(variants: int, better: float, found: float) -
     assert first == 1.0
 
 
-def test_more_noise_than_usual_makes_ties_and_not_winners() -> None:
-    """Three times the usual deviation of boots and rounds. Measured: 3.2 % of the winners found."""
-    assert shares(5, better=0.10, noise=Noise(boot_sd=0.03, round_sd=0.08), groups=200)[1] <= 0.10
-
-
 # --- Which tests stand together, as pytest-benchmark's own hook groups them
 
 

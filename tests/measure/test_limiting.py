@@ -325,10 +325,6 @@ def test_requests_that_take_less_when_they_are_alone_wait_for_each_other(alone_m
     assert limit.queues == ("wait for each other" in said)
 
 
-def test_one_connection_waits_for_no_other() -> None:
-    assert limit_of(Usage(with_alone(Made(connections=1, in_flight=1, requests=10), ()))).kind is CONCURRENCY
-
-
 def with_alone(made: Made, alone_ms: Sequence[int]) -> Recording:
     """Returns a server that waits: how long its requests take alone; on average it is 160 ms."""
     recording = made.recording()
@@ -454,13 +450,6 @@ def test_a_long_wait_and_a_little_cpu_time_is_a_wait(connections: int) -> None:
     assert loss is not None
     assert loss.cpu_share < 0.15
     assert loss.wait_s == pytest.approx(loss.total_s - loss.cpu_s)
-
-
-def test_a_core_that_got_busy_is_the_cause_though_a_wait_came_too() -> None:
-    loss = lost(8, (0.06, 0.05), (5.0, 5.0))
-
-    assert loss is not None
-    assert loss.cpu_share > 0.9
 
 
 def test_what_others_on_the_machine_may_have_done_is_neither_cpu_time_nor_a_wait() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure.recordings import SECOND
 
-from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram, ends_of, middle_of, step_of
+from pytest_fileperf.measure.histogram import HIGHEST_NS, Histogram, ends_of, middle_of, step_of
 from pytest_fileperf.measure.recorder import Recorder, merged_leads, merged_rounds
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Phase, Recording, Round
 from pytest_fileperf.measure.tally import Durations
@@ -256,15 +256,6 @@ def test_a_histogram_is_the_same_of_one_block_and_of_several(one: list[int], two
     assert gathered(one + two) == gathered(one, two) == gathered(one, two, []) == Histogram.of(one + two)
 
 
-def test_nothing_is_left_after_a_histogram_was_taken_and_no_sample_is_beyond_the_highest() -> None:
-    made = Durations()
-    for _ in range(2):
-        made.block.extend([5, 7])
-        assert made.take().count == 2
-        assert made.take() is EMPTY
-    assert gathered([HIGHEST_NS + 5]).max_ns == gathered([HIGHEST_NS + 5], []).max_ns == HIGHEST_NS
-
-
 def test_a_round_of_few_samples_needs_no_table_of_all_counts() -> None:
     """Making it, and looking through it, is most of what the end of a round takes."""
     tracemalloc.start()
@@ -456,31 +447,6 @@ def test_merging_is_associative_and_commutative(one: list[int], two: list[int], 
     assert facts(Histogram.merged([a, Histogram.merged([b, c])])) == whole
 
 
-@given(VALUES)
-def test_one_at_a_time_is_all_at_once_and_packed_it_is_what_it_was(values: list[int]) -> None:
-    plain, packed = Histogram.of(values), Histogram.of(values)
-    assert facts(Histogram.merged(Histogram.of([value]) for value in values)) == facts(plain)
-    packed.held.pack({})
-    assert packed == plain == pickle.loads(pickle.dumps(packed))
-    assert facts(packed) == facts(plain)
-    assert packed.encode() == plain.encode()
-
-
-def many_times(histogram: Histogram, doublings: int) -> Histogram:
-    for _ in range(doublings):
-        histogram = Histogram.merged([histogram, histogram])
-    return histogram
-
-
-@pytest.mark.parametrize("doublings", [0, 17])
-def test_counts_of_any_size_are_packed(doublings: int) -> None:
-    values = np.random.default_rng(1).lognormal(15.4, 0.5, 3_000).astype(np.int64)
-    plain, packed = (many_times(Histogram.of(values), doublings) for _ in range(2))
-    packed.held.pack({})
-    assert packed == plain
-    assert packed.count == 3_000 << doublings
-
-
 @given(st.lists(DURATIONS, min_size=1, max_size=120), st.floats(0, 100))
 def test_a_percentile_is_the_nearest_rank_to_three_digits(values: list[int], percent: float) -> None:
     exact = nearest_rank(values, percent)
@@ -604,12 +570,6 @@ def test_mean_and_deviation_are_exact_and_nothing_has_no_figures() -> None:
 )
 def test_what_is_under_way_at_a_random_moment_is_what_the_time_goes_into(values: list[int], under_way: int) -> None:
     assert Histogram.of(values).under_way_ns() == pytest.approx(under_way, rel=1e-3)
-
-
-def test_what_is_longer_than_the_range_counts_as_its_end_but_keeps_the_maximum() -> None:
-    histogram = Histogram.of([5, 3 * HIGHEST_NS])
-    assert (histogram.count, histogram.max_ns) == (2, 3 * HIGHEST_NS)
-    assert histogram.percentile_ns(100) == pytest.approx(HIGHEST_NS, rel=1e-3)
 
 
 def test_what_is_no_duration_or_percentile_is_refused() -> None:

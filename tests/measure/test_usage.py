@@ -81,26 +81,6 @@ def test_requests_in_flight_are_those_that_end_times_how_long_they_took() -> Non
     assert (none.rps, none.in_flight, none.workers, none.threads) == (0.0, 0.0, (), None)
 
 
-def test_looks_outside_of_the_rounds_do_not_count() -> None:
-    made = Made(main="iiiiiiiiiibbbbbbbbbbb", busy=(0,) * 10 + (5,) * 11).recording()
-    late = replace(made, rounds=(replace(made.rounds[0], started_ns=SECOND),))
-
-    whole, part = Usage(made).threads, Usage(late).threads
-
-    assert whole is not None
-    assert part is not None
-    assert (whole.looks, part.looks) == (21, 11)
-    assert (part.idle, part.blocked, part.pool_busy) == (0.0, 1.0, 5.0)
-    assert whole.blocked == pytest.approx(11 / 21)
-
-
-@pytest.mark.parametrize("core, wanted", [(Core(ran=0.5, waited=0.3), 0.8), (Core(ran=0.9, main_ran=0.1), 0.9)])
-def test_a_core_is_wanted_by_who_runs_and_by_a_main_thread_that_waits(core: Core, wanted: float) -> None:
-    (worker,) = Usage(Made(workers=(core,)).recording()).workers
-
-    assert worker.wanted == pytest.approx(wanted)
-
-
 # --- What others took from server and generator: only what was wanted, and only what others had
 
 

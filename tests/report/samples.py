@@ -39,7 +39,6 @@ def recording(
     client_cpu_share: float = 0.61,
     engine: str = "replay",
     why_engine: str = "",
-    server_known: bool = True,
 ) -> Recording:
     """Returns rounds of half a second on each boot with `requests` requests each, evenly from 5 ms to the slowest."""
     made = []
@@ -62,7 +61,7 @@ def recording(
                     bytes_received=requests * 190,
                     statuses=((200, requests),) if requests else (),
                     failures=failures if boot == index == 0 else (),
-                    server_cpu_ns=requests * 450_000 if server_known else None,
+                    server_cpu_ns=requests * 450_000,
                     client_cpu_ns=round(client_cpu_share * 500_000_000),
                 )
             )
@@ -72,7 +71,7 @@ def recording(
             Boot(
                 index=boot,
                 pids=(1,),
-                peak_rss_bytes=(68 << 20) + boot if server_known else None,
+                peak_rss_bytes=(68 << 20) + boot,
                 stabilised=("hash seed", "addresses"),
             )
             for boot in range(boots)
@@ -172,12 +171,6 @@ FAILURES = (
     Failure(kind="status 500", count=12, example='POST /upload answered 500: {"detail":\n "disk full"}'),
     Failure(kind="timeout", count=2, example="no answer within 30 s"),
 )
-
-
-def steady(rps: int, *, boots: int = 1, rounds: int = 12) -> Recording:
-    """Returns a closed loop with so many requests a second, each round as good as the other."""
-    slowest_ms = max(5.1, 64_000 / rps - 5)
-    return recording(requests=rps // 2, boots=boots, rounds=rounds, slowest_ms=slowest_ms)
 
 
 def process_use(

@@ -14,10 +14,10 @@ from html import escape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.samples import PASSED, REGRESSED, TOO_FEW, recording, result, stored
+from report.samples import PASSED, REGRESSED, TOO_FEW, recording, result
 
 from pytest_fileperf.errors import RegressionError
-from pytest_fileperf.judge.groups import SessionRecord, session_record
+from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict, agreeing, as_the_run_shows
 from pytest_fileperf.measure.metrics import METRICS
@@ -30,7 +30,7 @@ from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import session_text
 from pytest_fileperf.report.text import Screen
-from pytest_fileperf.report.wording import typical_text, world_text
+from pytest_fileperf.report.wording import typical_text
 
 SIZES = {
     "ns": 1e-9,
@@ -222,30 +222,11 @@ def test_a_comparison_and_the_run_show_one_figure(shown: Result) -> None:
             assert to_junit["fileperf_p99"] == pytest.approx(item.now, abs=1e-9)
 
 
-@given(base=st.floats(1e-3, 1e6), change=st.floats(-0.9, 9.0))
-def test_what_the_world_did_is_a_change_from_what_is_stored(base: float, change: float) -> None:
-    world = MetricComparison(
-        metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=base, now=base * (1 + change), change=change
-    )
-    found = re.search(rf"code now has rps {CHANGE} % \(stored", world_text(Verdict(world=(world,))))
-    assert found is not None
-    assert float(found[1].replace("−", "-")) / 100 == pytest.approx(change, abs=0.0051)
-
-
 # --- annotations, as GitHub's commands
 
 
 def commands(*results: Result) -> list[str]:
     return github_commands(session_record(results))
-
-
-def test_regressions_come_first_and_errors_before_warnings() -> None:
-    results = stored("every_kind").results
-    found = [re.match(r"::(\w+) file=[^,]+,line=\d+,title=([A-Z]+) ", each) for each in commands(*reversed(results))]
-    kinds = [(each[1], each[2]) for each in found if each]
-    assert len(kinds) == len(found)
-    assert kinds[0] == ("error", "REGRESSED")
-    assert [level for level, _ in kinds] == sorted(level for level, _ in kinds)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +263,6 @@ EVIL = "a|b`c`<img src=x>*d*_e_[f](g)~~h~~@someone#1&amp;\\|\n| x |"
 
 def report(*results: Result, limit_bytes: int = 1 << 20) -> str:
     return markdown_report(session_record(results), limit_bytes=limit_bytes)
-
-
-def test_nothing_measured() -> None:
-    assert markdown_report(SessionRecord()) == "## Load tests: no measurement\n"
 
 
 def test_one_endpoint_is_no_plural() -> None:

@@ -14,10 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from report.samples import ERRORS, FAILURES, NEW, REGRESSED, one, process_use, recording, result, stored, watched
-from texts import texts
 
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.sample import ProcessUse, Sample, SocketQueues
@@ -25,8 +22,7 @@ from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
-from pytest_fileperf.measure.codec import Decoder, Encoder, JsonValue, Placed, json_text, json_value
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.codec import Encoder, json_text, json_value
 from pytest_fileperf.measure.recording import Boot
 from pytest_fileperf.report.record_file import read_record, results_json, samples_series
 
@@ -54,14 +50,6 @@ def test_the_page_about_the_format_has_its_number_and_every_field() -> None:
         del document["record"]
         assert re.search(rf"^schema +{document['schema']}$", page, re.MULTILINE)
         assert set(fields_in(document)) - described == set()
-
-
-def test_keys_are_sorted_and_lists_of_plain_values_are_on_one_line() -> None:
-    value: JsonValue = {"b": [1, None, "é"], "a": [{"c": {}, "d": []}, [0.5]], "e": {"f": True}}
-    assert json_text(value) == (
-        '{\n  "a": [\n    {\n      "c": {},\n      "d": []\n    },\n    [0.5]\n  ],\n'
-        '  "b": [1, null, "é"],\n  "e": {\n    "f": true\n  }\n}'
-    )
 
 
 def test_the_document_is_such_a_text_and_ends_with_a_line_break() -> None:
@@ -98,18 +86,6 @@ class Thing:
 )
 def test_any_value_becomes_json(value: object, expected: object) -> None:
     assert json_value(value) == expected
-
-
-@settings(max_examples=40)
-@given(
-    st.recursive(
-        st.none() | st.floats() | st.integers() | texts(),
-        lambda item: st.lists(item) | st.dictionaries(texts(), item),
-    )
-)
-def test_whatever_comes_json_can_hold(value: object) -> None:
-    held = json_value(value)
-    assert json.loads(json_text(held)) == held
 
 
 # --- the whole record: what is read of it is equal, and so is every report of it
@@ -165,15 +141,6 @@ def test_pairs_are_made_of_their_rounds_and_not_kept_besides() -> None:
     assert "pairs" not in of_boots["result"]
     assert of_boots["paired"] == [{}] * len(shown.pairs)
     assert "paired" not in of_another
-
-
-@given(st.lists(st.integers(0, 10**12), max_size=40))
-def test_histograms_come_back_exactly(values_ns: list[int]) -> None:
-    histogram, encoder = Histogram.of(values_ns), Encoder()
-    places = encoder.encode((histogram, histogram), tuple[Histogram, ...])
-    assert len(encoder.histograms) == 1
-    decoder = Decoder(Placed(json.loads(json.dumps(encoder.histograms))))
-    assert decoder.decode(Placed(places), tuple[Histogram, ...]) == (histogram, histogram)
 
 
 # --- files that cannot be read
@@ -280,10 +247,6 @@ def test_a_field_that_could_not_be_read_back_is_not_written() -> None:
         Encoder().encode(b"", bytes)
 
 
-def test_a_record_keeps_what_has_its_default_out_of_the_file() -> None:
-    assert Encoder().encode(Boot(index=1), Boot) == {"index": 1}
-
-
 # --- what happened on a boot over time
 
 MS = 1_000_000
@@ -337,10 +300,3 @@ def test_looks_become_columns_with_shares_of_the_time_between_them() -> None:
             "client_unread": [None, 3, None], "client_unsent": [None, 4, None], "under_way": [None, 5, None],
         },
     }  # fmt: skip
-
-
-def test_what_was_never_seen_is_null() -> None:
-    alone = Sample(at_ns=0, server=(use(1, 0),))
-    series: Any = samples_series(Boot(index=0, samples=(alone, replace(alone, at_ns=0))))
-    assert (series["generator"], series["generators"], series["queues"]) == (None, [], None)
-    assert series["processes"][0]["cpu"] == [None, None]  # no time between them

@@ -61,22 +61,6 @@ def test_which_files_count(tmp_path: Path, path: str, letter: str, matters: bool
     assert bool(touching(tmp_path, files | ({} if letter == "D" else {path: ""}), {path: letter})) is matters
 
 
-def test_data_counts_where_code_names_it_or_its_directory(tmp_path: Path) -> None:
-    for text, matters in (("Path('web') / name", True), ("open('page.html')", True), ("open('page.txt')", False)):
-        found = touching(tmp_path, {**SHOP, "shop/main.py": text, "web/page.html": ""}, {"web/page.html": "M"})
-        assert bool(found) is matters, text
-
-
-def test_a_settings_file_names_the_app_of_other_tests(tmp_path: Path) -> None:
-    files = {**SHOP, "pytest.ini": "fileperf_app = web.main:app\n", "web/__init__.py": "", "web/main.py": ""}
-    for name in files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(files[name])
-    for path, found in (("web/main.py", ""), ("pytest.ini", "pytest.ini")):
-        change = Change("", {path: "M"}, files, tmp_path.resolve())
-        assert change.touching(tuple(SHOP), ("tests/test_it.py", "pytest.ini")) == found
-
-
 def test_a_package_of_the_same_name_elsewhere_does_not_count(tmp_path: Path) -> None:
     services = ("a/app/__init__.py", "a/app/main.py", "a/app/models.py")
     files = dict.fromkeys((*services, *(name.replace("a/", "b/", 1) for name in services)), "from app import models\n")
@@ -93,6 +77,9 @@ def test_a_package_of_the_same_name_elsewhere_does_not_count(tmp_path: Path) -> 
         ("from app import (\n    shop,\n    users,\n)\n", "app/users.py", True),
         ("def app():\n    web = 1\n", "web/page.html", False),
         ("PAGES = f'{ROOT}/web'\n", "web/page.html", True),
+        ("Path('web') / name", "web/page.html", True),
+        ("open('page.html')", "web/page.html", True),
+        ("open('page.txt')", "web/page.html", False),
         ("def one(name):\n    return open(f'{name}.json')\n", "data.json", True),
         ("def one(name):\n    return open(f'{name}.json')\n", "README.md", False),
     ],
@@ -100,8 +87,3 @@ def test_a_package_of_the_same_name_elsewhere_does_not_count(tmp_path: Path) -> 
 def test_what_a_source_names(tmp_path: Path, text: str, path: str, matters: bool) -> None:
     files = {"main.py": text, "app/__init__.py": "", path: ""}
     assert bool(touching(tmp_path, files, {path: "M"}, ("main.py",))) is matters
-
-
-def test_data_beside_modules_counts_although_nothing_names_it(tmp_path: Path) -> None:
-    files = {"shop/main.py": "", "shop/data/one.csv": ""}
-    assert touching(tmp_path, files, {"shop/data/one.csv": "A"}, ("shop/main.py",)) == "shop/data/one.csv"

@@ -123,34 +123,6 @@ def test_a_dirty_tree_with_something_staged_and_stashed_stays_so(repo: Repo, tem
     assert (repo.top / "app.py").read_text() == "changed"
 
 
-def test_detached_heads_linked_worktrees_and_a_rootdir_below_the_top(
-    repo: Repo, tmp_path: Path, temporary: Path
-) -> None:
-    repo.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "-b", "other", "HEAD~1")
-    linked = Repo(tmp_path / "linked")
-    with unchanged(repo, temporary):
-        assert content("main", linked, temporary) == "new"
-        assert against("main", linked).here == linked.top
-    repo.git("checkout", "--quiet", "--detach", "HEAD~1")
-    assert content("main", repo, temporary) == "new"
-    repo.write("service/main.py", "")
-    repo.commit()
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service"), repo.top) as code_tree:
-        assert code_tree.here == repo.top
-        assert code_tree.path(repo.top / "service").parent == code_tree.there
-
-
-def test_a_repository_whose_files_begin_above_it(tmp_path: Path, temporary: Path) -> None:
-    repo = Repo.make(tmp_path / "above" / "inner")
-    repo.git("config", "core.worktree", "../..")
-    commit = repo.commit(app_py="old")
-    repo.write("app.py", "new")
-    with Checkout(against(commit, repo), repo.top) as code_tree:
-        assert code_tree.there is not None
-        assert code_tree.here == tmp_path / "above"
-        assert (code_tree.there / "inner" / "app.py").read_text() == "old"
-
-
 @posix
 def test_links_programs_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
     repo.git("config", "filter.shout.smudge", "tr a-z A-Z")

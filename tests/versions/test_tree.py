@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from serve.processes import posix
 
 from pytest_fileperf.versions.loaded import (
     LoadedFiles,
@@ -61,18 +60,6 @@ def test_path(trees: CodeTree, tmp_path: Path) -> None:
     assert trees.path(tmp_path / "link" / "src") == tmp_path / "base" / "src"
     through = CodeTree(here=tmp_path / "link", there=tmp_path / "base")
     assert through.path(tmp_path / "here" / "src") == tmp_path / "base" / "src"
-
-
-def test_either_tree_may_lie_in_the_other(trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    inner = CodeTree(here=tmp_path, there=tmp_path / "base")
-    assert inner.path(tmp_path / "src") == inner.path(tmp_path / "base" / "src") == tmp_path / "base" / "src"
-    assert inner.holds(tmp_path / "base" / "src")
-    assert not inner.holds(tmp_path / "src")
-    outer = CodeTree(here=tmp_path / "here", there=tmp_path)
-    assert outer.path(tmp_path / "here" / "src") == tmp_path / "src"
-    assert outer.holds(tmp_path / "src")
-    assert not outer.holds(tmp_path / "here" / "src")
 
 
 @pytest.mark.parametrize(
@@ -234,20 +221,6 @@ def test_code_from_outside_the_other_tree_is_named_by_its_directories(trees: Cod
     assert outside_code(loaded, trees) == tuple(sorted((library, ignored), key=len))
     assert outside_code(loaded, CodeTree(here=tmp_path / "here")) == (str(tmp_path / "base" / "src"), library)
     assert outside_code(loaded, HERE) == ()
-
-
-@posix
-def test_code_behind_a_link_out_of_the_tree_is_named_by_where_it_is(tmp_path: Path) -> None:
-    package = tmp_path / "elsewhere" / "lib"
-    package.mkdir(parents=True)
-    for name in ("__init__.py", "part.py"):
-        (package / name).touch()
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "lib").symlink_to(package)
-    (here / "one.py").symlink_to(package / "part.py")
-    loaded = [str(here / "lib" / "part.py"), str(here / "one.py")]
-    assert outside_code(loaded, CodeTree(here=here)) == (str((tmp_path / "elsewhere").resolve()),)
 
 
 # --- files that were loaded

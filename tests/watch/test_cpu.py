@@ -5,30 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
-from serve.processes import Scripted, scripted, settled
+from serve.processes import Scripted, scripted
 
 from pytest_fileperf.host import cpu
 from pytest_fileperf.host.cpu import (
     CpuSeries,
     TreeCpu,
     cpu_time_ns,
-    io_stalled_ns,
     open_files,
     peak_rss_bytes,
     process_use,
     reset_peak_rss,
     tree_pids,
 )
-from pytest_fileperf.host.sample import CoreTime, core_times, cores_of, parse_core_times
-from pytest_fileperf.host.threads import ThreadWatch
+from pytest_fileperf.host.sample import CoreTime, cores_of, parse_core_times
 
 WORKER = """
 import sys, time
@@ -139,45 +135,6 @@ def test_threads_memory_and_files_are_what_psutil_sees(process: Scripted, monkey
     assert open_files(uncounted) == known.num_fds()
     monkeypatch.setattr(cpu, "MOST_FILES_LISTED", 1)
     assert open_files(uncounted) is None
-
-
-@linux
-def test_the_main_thread_s_share_is_told_from_the_whole(process: Scripted) -> None:
-    process.do("nap 3")
-    settled(ThreadWatch(process.pid))
-    use = process_use(process.pid)
-
-    assert use is not None
-    assert use.main_cpu_ns is not None
-    assert 0 < use.main_cpu_ns < use.cpu_ns
-    assert use.waiting_ns is not None
-
-
-@linux
-def test_what_is_written_to_storage_is_counted(tmp_path: Path) -> None:
-    code = "import os; f = open('file', 'wb'); f.write(bytes(1 << 20)); os.fsync(f); print(flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        use = process_use(process.pid)
-        process.kill()
-
-    assert use is not None
-    assert use.written_bytes in (None, 0) or use.written_bytes >= 1 << 20  # a file system in memory writes nothing
-
-
-@linux
-def test_waits_for_storage_only_grow() -> None:
-    before, after = io_stalled_ns(), io_stalled_ns()
-
-    assert (before is None) == (after is None)
-    assert before is None or after is None or before <= after
 
 
 # --- A process tree whose children begin and end
@@ -337,25 +294,6 @@ def test_busy_time_is_what_processes_were_counted(text: bytes, cores: list[tuple
     )
 
     assert parse_core_times(text, unit_ns=10 * MS) == expected
-
-
-@linux
-def test_a_core_that_computes_is_busy() -> None:
-    core = min(os.sched_getaffinity(0))
-
-    def busy_ns() -> int:
-        return next(time_.busy_ns for time_ in core_times() if time_.core == core)
-
-    def burn() -> None:
-        os.sched_setaffinity(0, {core})
-        while busy_ns() - before_ns < 20 * MS and time.monotonic() < deadline:  # whoever it is that computes
-            time.thread_time()
-
-    before_ns, deadline = busy_ns(), time.monotonic() + 30
-    thread = threading.Thread(target=burn)
-    thread.start()
-    thread.join()
-    assert busy_ns() - before_ns >= 20 * MS
 
 
 @linux

@@ -23,7 +23,6 @@ from serve.processes import Boot, busy, linux, living, posix, remaining_after
 
 from pytest_fileperf.host import profiler
 from pytest_fileperf.host.profiler import (
-    MOST_PAUSED_THREADS,
     Profiler,
     ProfilerUnavailableError,
     Sampled,
@@ -110,15 +109,6 @@ def test_what_processes_compute_is_seen_from_cores_of_its_own() -> None:
         found = profile_of([replace(seen, collapsed=(text,), cpu_s=(None,))], requests=1)
         assert found.samples > 0
         assert {stack[-1].function for stack in found.stacks} <= {"burn", "<module>"}
-
-
-@pytest.mark.usefixtures("looks")
-def test_a_process_of_many_threads_is_not_paused() -> None:
-    with busy(threads=MOST_PAUSED_THREADS) as pid:
-        seen = sample([pid])
-
-    assert seen.torn
-    assert "burn" in "".join(seen.collapsed)
 
 
 IN_THREADS = """

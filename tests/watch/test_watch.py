@@ -29,12 +29,11 @@ class Counted:
 
     def __init__(self, pids: Callable[[], tuple[int, ...]]) -> None:
         self.taken = 0
-        self._generators: tuple[int, ...] = ()
         self.watch = Watch(pids=pids, port=None, generators=self._ask, interval_s=OFTEN_S)
 
     def _ask(self) -> tuple[int, ...]:
         self.taken += 1
-        return self._generators
+        return ()
 
     def wait(self, samples: int = 2) -> None:
         """Returns after so many whole samples from now on."""
@@ -87,33 +86,6 @@ def test_what_a_process_does_is_in_each_sample(process: Scripted, counted: Count
     assert (pool.pid, pool.threads, pool.active, pool.pool) == (process.pid, 5, 3, 3)
 
 
-@linux
-def test_threads_that_were_there_before_and_do_nothing_are_not_active(process: Scripted, counted: Counted) -> None:
-    process.do("nap 4")
-    process.do("rest")
-    settled(ThreadWatch(process.pid))
-    with counted.watch:
-        counted.wait()
-
-    (pool,) = counted.watch.thread_pools
-    assert (pool.threads, pool.active, pool.pool) == (6, 0, 0)
-
-
-@linux
-def test_the_generator_may_start_late(process: Scripted) -> None:
-    counted = Counted(lambda: ())
-    with counted.watch:
-        counted.wait()
-        counted._generators = (process.pid,)
-        counted.wait()
-
-    generators = [sample.generators for sample in counted.watch.samples]
-    assert generators[0] == ()
-    (generator,) = generators[-1]
-    assert generator.pid == process.pid
-    assert generator.main_cpu_ns is not None
-
-
 def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:
     with counted.watch:
         counted.wait()
@@ -126,18 +98,6 @@ def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:
     assert counted.watch.thread_pools == ()
 
 
-def test_a_process_may_appear(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_fileperf.host.watch.PIDS_SHARE", 1.0)
-    pids = [process.pid]
-    counted = Counted(lambda: tuple(pids))
-    with scripted() as other, counted.watch:
-        counted.wait()
-        pids.append(other.pid)
-        counted.wait(5)
-
-    assert [use.pid for use in counted.watch.samples[-1].server] == pids
-
-
 def test_nothing_that_goes_wrong_reaches_the_block(process: Scripted) -> None:
     def pids() -> tuple[int, ...]:
         raise LookupError("no such server")
@@ -147,19 +107,6 @@ def test_nothing_that_goes_wrong_reaches_the_block(process: Scripted) -> None:
 
     assert failed.samples == ()
     assert failed.thread_pools == ()
-
-
-def test_an_error_in_the_block_goes_on_and_the_samples_remain(counted: Counted) -> None:
-    with pytest.raises(LookupError, match="of the block"):
-        fail_in(counted)
-
-    assert counted.watch.samples
-
-
-def fail_in(counted: Counted) -> None:
-    with counted.watch:
-        counted.wait()
-        raise LookupError("of the block")
 
 
 def test_a_long_watch_keeps_every_other_sample(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,11 +197,6 @@ def several(watch: ThreadWatch) -> list[Observation]:
 
 
 @linux
-def test_running_threads_are_counted_with_the_main_one(process: Scripted, watch: ThreadWatch) -> None:
-    assert seen_after(process, watch, "spin").running_threads == 1
-
-
-@linux
 def test_waits_for_storage_are_told(process: Scripted, watch: ThreadWatch) -> None:
     process.do("nap 3")
     process.do("sleep")
@@ -309,25 +251,6 @@ def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, wat
     process.process.kill()
     process.process.wait()
     assert watch.observe()[0] == (None,) * len(before)  # it takes its threads with it
-
-
-@linux
-def test_a_pool_is_known_only_of_threads_that_were_seen_busy(process: Scripted, watch: ThreadWatch) -> None:
-    watch.observe()
-    process.do("nap 4")
-    process.do("rest")
-    until(watch.rest)
-    assert (watch.active(), watch.pool()) == (4, 0)
-
-
-@linux
-def test_where_a_thread_waits_for_work_is_unknown_if_it_never_came_to_rest(
-    process: Scripted, watch: ThreadWatch
-) -> None:
-    process.do("spin")
-    until(lambda: not watch.rest())
-    process.do("rest")
-    assert watch.judged(USE, settled(watch)).main is None
 
 
 @linux
