@@ -13,6 +13,7 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.units import format_count
 
 HISTORY = Path(".fileperf/history.jsonl")
+_INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
@@ -132,8 +133,11 @@ def _new(given: argparse.Namespace) -> int:
         out += [f"written as comments, because they would delete data: {format_count(len(left_out), 'more test')}"]
     if is_file and given.app is None:
         out += ["name the app in pytest's ini file: fileperf_app = module:attribute"]
+    if any(endpoint.method not in ("get", "head") for endpoint in endpoints):
+        out += ["these tests write data: first give the server a database and files of its own (examples/databases)"]
     out += [f"try them with a few requests: python -m pytest --fileperf-smoke -rs {path}"]
-    out += ["to let plain `pytest` find the app, add to its ini file: pythonpath = ."]
+    if not any("pythonpath" in file.read_text("utf-8", "replace") for file in map(Path, _INI_FILES) if file.is_file()):
+        out += ["to let plain `pytest` find the app, add to its ini file: pythonpath = ."]
     sys.stdout.write("".join(f"{line}\n" for line in out))
     return 0
 

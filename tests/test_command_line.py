@@ -145,6 +145,7 @@ SAID = """\
 wrote tests/performance/test_endpoints.py: 7 tests
 skipped until you fill in missing values: 2 tests (-rs says which)
 written as comments, because they would delete data: 1 more test
+these tests write data: first give the server a database and files of its own (examples/databases)
 try them with a few requests: python -m pytest --fileperf-smoke -rs tests/performance/test_endpoints.py
 to let plain `pytest` find the app, add to its ini file: pythonpath = .
 """
@@ -206,13 +207,20 @@ def test_no_document_can_write_code(tmp_path: Path) -> None:
         assert given == {"params": {HOSTILE: HOSTILE}, "json": {HOSTILE: [HOSTILE]}}
 
 
-def test_new_says_what_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_says_what_it_cannot_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pytest.ini").write_text("[pytest]\npythonpath = src\n", encoding="utf-8")
     source = tmp_path / "a.json"
     source.write_text('{"paths": {"/": {"get": {}}}}', encoding="utf-8")
     assert command("new", str(source), f"--output={source / 'test_it.py'}") == 1
     assert capsys.readouterr().err.startswith(f"cannot write {source / 'test_it.py'}: ")
     assert command("new", str(source), f"--output={tmp_path / 'test_it.py'}") == 0
-    assert "name the app in pytest's ini file: fileperf_app = module:attribute\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "name the app in pytest's ini file: fileperf_app = module:attribute\n" in said
+    assert "write data" not in said
+    assert "pythonpath" not in said
     assert "import pytest" not in (tmp_path / "test_it.py").read_text(encoding="utf-8")
 
 
