@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_the_quickstart_shows_what_new_writes(
 ) -> None:
     guide = ROOT / "examples" / "quickstart"
     text = (guide / "README.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(shutil.copytree(guide, tmp_path, dirs_exist_ok=True))
     monkeypatch.syspath_prepend(str(guide))
     monkeypatch.delitem(sys.modules, "app", raising=False)
     assert command("new", "app:app") == 0
