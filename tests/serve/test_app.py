@@ -12,9 +12,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from fastapi import APIRouter, FastAPI, Request
@@ -66,12 +64,6 @@ def test_text_that_names_no_app_is_refused(text: str) -> None:
         app_spec(text)
 
 
-@pytest.mark.parametrize("app", [FastAPI, apps.wsgi, 7, None], ids=["class", "wsgi", "number", "none"])
-def test_an_object_that_is_no_app_is_refused(app: object) -> None:
-    with pytest.raises(AppLoadError, match="isn't an ASGI app"):
-        app_spec(app)
-
-
 def test_an_app_of_a_test_module_is_sent_by_value_to_one_worker_where_it_can_be() -> None:
     rebuilt = pickle.loads(app_spec(here).pickled(workers=1))
     assert isinstance(rebuilt, FastAPI)
@@ -87,22 +79,6 @@ def test_an_app_of_a_test_module_is_sent_by_value_to_one_worker_where_it_can_be(
 
     with pytest.raises(AppLoadError, match=r'cannot be sent to a server process \(TypeError: .*"module:attribute"'):
         app_spec(app).pickled(workers=1)
-
-
-def test_specs_of_two_objects_have_two_keys() -> None:
-    assert app_spec(here).key == app_spec(here).key
-    assert app_spec(here).key != app_spec(FastAPI()).key
-
-
-def test_a_module_that_only_pytest_can_find_counts_as_a_test_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = type("Hook", (), {"__module__": "_pytest.assertion.rewrite"})()
-    for name, spec in (("perf_custom", AppSpec(here)), ("serve.found", AppSpec(here)), ("json", AppSpec("json:held"))):
-        module = ModuleType(name)
-        module.__spec__ = ModuleSpec(name, loader)
-        vars(module)["held"] = here
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, name, module)
-            assert app_spec(here) == spec
 
 
 # --- Imports, and what is wrong with what they find
@@ -312,19 +288,6 @@ def test_an_interrupt_cancels_what_runs() -> None:
         with pytest.raises(KeyboardInterrupt):
             server.run(wait)
         assert cancelled.wait(5)
-
-
-STARTS_THAT_FAIL = {
-    "import": ("serve_nowhere:app", AppLoadError, "No module named 'serve_nowhere'"),
-    "not an app": ("serve.apps:number", AppLoadError, "isn't an ASGI app"),
-    "lifespan": ("serve.apps:failing_lifespan", ServerStartError, "no database here"),
-}
-
-
-@pytest.mark.parametrize("target,kind,said", STARTS_THAT_FAIL.values(), ids=STARTS_THAT_FAIL)
-def test_a_failed_start_says_why(target: str, kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said), launch(InProcess(), AppSpec(target)):
-        pass
 
 
 def test_a_hanging_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,11 +154,6 @@ def test_an_app_as_it_was_imported_stays_as_it_is(shop: ModuleType, tmp_path: Pa
     assert sent(shop, tmp_path, name).changed() == ()
 
 
-def test_a_name_and_a_factory_have_nothing_to_compare(shop: ModuleType) -> None:
-    assert as_made(app_spec("fitting_shop:app"), "fitting_shop:app").made is None
-    assert as_made(app_spec(lambda: shop.app), lambda: shop.app).made is None
-
-
 def test_overrides_are_found_by_the_routes_of_the_import(shop: ModuleType, tmp_path: Path) -> None:
     shop.app.dependency_overrides |= {shop.get_db: fake_db, shop.guard: lambda: "open"}
     changed = dict(sent(shop, tmp_path).changed())
@@ -166,14 +161,6 @@ def test_overrides_are_found_by_the_routes_of_the_import(shop: ModuleType, tmp_p
     assert changed["dependency_overrides"].startswith(f"fitting_shop.Guard → {__name__}.test_overrides")
     assert overrides[imported().get_db]() == "fake"
     assert overrides[imported().guard]() == "open"
-
-
-def test_what_cannot_be_sent_is_found_by_the_name_that_a_module_gives_it(shop: ModuleType, tmp_path: Path) -> None:
-    """The first way out of a refusal."""
-    lock = shop.test_lock
-    shop.app.dependency_overrides[shop.get_db] = lambda: lock
-    sent(shop, tmp_path)
-    assert imported().app.dependency_overrides[imported().get_db]() is imported().test_lock
 
 
 FAKE = {"fake_db": fake_db, "threading": threading}
@@ -274,14 +261,6 @@ def test_what_the_server_s_environment_sets_stays_unless_the_test_has_set_it(sho
         sent(again, tmp_path, env={"SHOP_URL": "of this boot"})
 
 
-def test_what_differs_at_each_import_is_the_server_s_own(shop: ModuleType, tmp_path: Path) -> None:
-    before = shop.app.state.run
-    fitting = sent(shop, tmp_path)
-    assert fitting.changed() == ()
-    assert fitting.own() == (("state.run", "it differs at each import"),)
-    assert imported().app.state.run != before
-
-
 def _run_lifespan(app: object) -> None:
     async def run() -> None:
         async with app.router.lifespan_context(app):  # type: ignore[attr-defined]  # a FastAPI
@@ -301,19 +280,6 @@ def test_what_a_lifespan_has_set_is_the_server_s_own(shop: ModuleType, tmp_path:
     assert fitting.changed() == (("state.flag", "True"),)
     assert app.state.ready is True
     assert type(vars(app.state)["_state"]) is dict
-
-
-def test_what_a_lifespan_has_set_was_used_since(shop: ModuleType, tmp_path: Path) -> None:
-    """So it is compared by its type; and what was there at the import, but for what use changes."""
-    _run_lifespan(shop.app)
-    shop.app.state.store.used = 7
-    shop.app.state.pool = shop.Store("used since")
-    fitting = sent(shop, tmp_path)
-    app = imported().app
-    _run_lifespan(app)
-    app.state.pool = imported().Store("new")
-    fitting.started()
-    assert fitting.changed() == ()
 
 
 @pytest.mark.parametrize(
@@ -338,20 +304,6 @@ def test_what_the_lifespan_does_not_set_so_is_refused_after_it(
     _run_lifespan(imported().app)
     with pytest.raises(AppLoadError, match=said):
         fitting.started()
-
-
-def test_keys_of_apps_that_cannot_share_a_server(shop: ModuleType) -> None:
-    def key() -> object:
-        return as_made(app_spec(shop.app), shop.app).key
-
-    first = key()
-    assert key() == first
-    shop.app.dependency_overrides[shop.get_db] = fake_db
-    second = key()
-    shop.app.dependency_overrides[shop.get_db] = lambda: "other"
-    assert len({first, second, key()}) == 3
-    shop.app.dependency_overrides.clear()
-    assert key() == first
 
 
 def test_parts_of_an_app(shop: ModuleType) -> None:
@@ -431,32 +383,6 @@ def test_an_app_in_a_wrapper_is_found(shop: ModuleType, wrap: Callable[[object],
     before = likeness_of(wrap(shop.app))
     shop.app.dependency_overrides[shop.get_db] = fake_db
     assert [name for _, name in likeness_of(wrap(shop.app)).differing(before)] == ["dependency_overrides"]
-
-
-def test_what_a_test_has_emptied_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also lists that other frameworks have; and an app that its own lifespan holds is not sent with it."""
-    source = "from starlette.applications import Starlette\napp = Starlette()\n"
-    source += "app.state.held = Starlette()\napp.before_serving_funcs = [print]\n"
-    (tmp_path / "fitting_shop.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    shop = importlib.import_module("fitting_shop")
-    shop.app.before_serving_funcs.clear()
-    assert sent(shop, tmp_path).changed() == (("before_serving_funcs", "none"),)
-    assert sys.modules.pop("fitting_shop").app.before_serving_funcs == []
-
-
-@pytest.mark.parametrize(
-    "name", ["before_serving_funcs", "after_serving_funcs", "while_serving_gens", "on_startup", "_lifespan_managers"]
-)
-def test_what_other_frameworks_run_at_the_start_is_compared(name: str) -> None:
-    kind = type("App", (_Wrapper,), {"__module__": "quart.app"})
-
-    def made(*functions: object) -> object:
-        app = kind()
-        setattr(app, name, list(functions))
-        return app
-
-    assert likeness_of(made(fake_db)).differing(likeness_of(made())) == (("", name),)
 
 
 def test_the_middleware_of_a_route_is_compared() -> None:
@@ -645,12 +571,6 @@ def test_values(value: object, text: str) -> None:
 def test_objects_that_are_made_on_access_differ_though_each_may_have_the_id_of_the_one_before() -> None:
     text = describe([Makes(str(number)) for number in range(9)])
     assert [number for number in range(9) if f"PosixPath('{number}')" not in text] == []
-
-
-def test_functions_that_were_made_alike_differ_by_what_they_hold() -> None:
-    assert describe(outer("a")).startswith(f"{HERE}.outer.<locals>.<lambda>:")
-    assert describe(outer("a")) == describe(outer("a"))
-    assert describe(outer("a")) != describe(outer("b"))
 
 
 @pytest.mark.parametrize(
