@@ -13,10 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from families import module_of
-from fastapi import BackgroundTasks, FastAPI, Request
-from fastapi.responses import StreamingResponse
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.responses import Response
+from fastapi import FastAPI, Request
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.wire.asgi import StreamingASGITransport
@@ -114,22 +111,6 @@ async def test_scope_is_what_a_server_gives() -> None:
     }
 
 
-async def test_each_request_has_its_own_state_server_and_context() -> None:
-    seen: list[object] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        scope["state"]["n"] = scope["state"].get("n", 0) + 1
-        seen.append((scope["server"], scope["state"]["n"], CLIENTS_OWN.get()))
-        await echo(scope, receive, send)
-
-    token = CLIENTS_OWN.set("set by the client")
-    async with client_of(app, state={}) as client:
-        for url in ("http://h/", "https://h/", "http://[::1]:9/"):
-            await client.get(url)
-    CLIENTS_OWN.reset(token)
-    assert seen == [(("h", 80), 1, "unset"), (("h", 443), 1, "unset"), (("::1", 9), 1, "unset")]
-
-
 async def test_empty_request_is_one_empty_message() -> None:
     messages: list[object] = []
 
@@ -142,24 +123,6 @@ async def test_empty_request_is_one_empty_message() -> None:
     async with client_of(app) as client:
         assert (await client.get("/")).content == b""
     assert messages == [{"type": "http.request", "body": b"", "more_body": False}, {"type": "http.disconnect"}]
-
-
-async def test_large_body_arrives_in_pieces() -> None:
-    sizes: list[int] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            sizes.append(len(message["body"]))
-            more = message["more_body"]
-        await start(send)
-        await send({"type": "http.response.body"})
-
-    async with client_of(app) as client:
-        await client.post("/", content=bytes(200_000))
-    assert sum(sizes) == 200_000
-    assert max(sizes) == 65_536
 
 
 async def test_streamed_request_is_read_as_the_app_reads_it() -> None:
@@ -264,19 +227,6 @@ async def test_send_waits_until_the_client_took_the_block() -> None:
             assert app.sent == number + 1
 
 
-async def test_blocks_from_several_tasks_of_the_app_all_arrive() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await start(send)
-        async with asyncio.TaskGroup() as tasks:
-            for letter in b"abcd":
-                message = {"type": "http.response.body", "body": bytes([letter]), "more_body": True}
-                tasks.create_task(send(message))
-        await send({"type": "http.response.body"})
-
-    async with client_of(app) as client:
-        assert sorted((await client.get("/")).text) == ["a", "b", "c", "d"]
-
-
 async def test_closing_early_is_a_disconnect_for_the_app(caplog: pytest.LogCaptureFixture) -> None:
     app = Numbers()
     async with client_of(app) as client:
@@ -301,24 +251,6 @@ async def test_closing_early_wakes_an_app_that_listens() -> None:
         async with client.stream("GET", "/"):
             pass
         await asyncio.wait_for(heard.wait(), 5)
-
-
-async def test_background_work_goes_on_after_the_answer() -> None:
-    app, done = FastAPI(), asyncio.Event()
-
-    async def work() -> None:
-        await asyncio.sleep(0.01)
-        done.set()
-
-    @app.get("/")
-    async def handler(tasks: BackgroundTasks) -> str:
-        tasks.add_task(work)
-        return "answered"
-
-    async with client_of(app) as client:
-        assert (await client.get("/")).json() == "answered"
-        assert not done.is_set()
-    assert done.is_set()
 
 
 # --- failures
@@ -472,46 +404,7 @@ async def test_closing_the_transport_ends_what_is_under_way() -> None:
         await request
 
 
-async def test_fifty_at_once_come_through_with_the_case_of_their_headers() -> None:
-    bodies = [b"%d" % number * 1000 for number in range(49)] + [bytes(range(256)) * 4096]
-    async with client_of(echo) as client:
-        answers = await asyncio.gather(*(client.post("/", content=body) for body in bodies))
-    assert [answer.content for answer in answers] == bodies
-    digest = hashlib.sha256(bodies[-1]).hexdigest().encode()
-    assert answers[-1].headers.raw == [(b"X-Digest", digest)]
-    assert answers[-1].http_version == "HTTP/1.1"
-
-
 # --- frameworks
-
-
-async def test_base_http_middleware_streams_both_ways() -> None:
-    app, go_on = FastAPI(), asyncio.Event()
-
-    async def middleware(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        response = await call_next(request)
-        response.headers["x-seen"] = "yes"
-        return response
-
-    app.add_middleware(BaseHTTPMiddleware, dispatch=middleware)
-
-    @app.post("/")
-    async def handler(request: Request) -> StreamingResponse:
-        body = await request.body()
-
-        async def content() -> AsyncIterator[bytes]:
-            yield body[:4]
-            await go_on.wait()
-            yield body[4:]
-
-        return StreamingResponse(content())
-
-    async with client_of(app) as client, client.stream("POST", "/", content=b"12345678") as answer:
-        blocks = answer.aiter_raw()
-        assert answer.headers["x-seen"] == "yes"
-        assert await anext(blocks) == b"1234"
-        go_on.set()
-        assert b"".join([block async for block in blocks]) == b"5678"
 
 
 # --- lifespan
@@ -582,21 +475,6 @@ async def test_failing_start_says_the_apps_own_reason(app: ASGIApp) -> None:
             pytest.fail("it started")
 
 
-async def test_start_that_takes_too_long_can_be_cancelled() -> None:
-    ended: list[str] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("ended")
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02), Lifespan(app):
-            pytest.fail("it started")
-    assert ended == ["ended"]
-
-
 @pytest.mark.parametrize("how", ["says so", "raises"])
 async def test_failing_shutdown_is_logged(how: str, caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -610,9 +488,3 @@ async def test_failing_shutdown_is_logged(how: str, caplog: pytest.LogCaptureFix
     async with Lifespan(app):
         pass
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
-
-
-async def test_an_app_that_fails_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with client_of(raises) as client:
-        assert {(await client.get("/")).status_code for _ in range(5)} == {500}
-    assert len([record for record in caplog.records if "exception in the ASGI app" in record.message]) == 1
