@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from time import monotonic_ns
 
@@ -17,7 +17,7 @@ from pytest_fileperf.drive.slots import OPENED_AT_ONCE, Openings, ReplaySlot, op
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.measure.tally import BLOCK
-from pytest_fileperf.plan.pacing import Arrivals, ClosedLoop, ConnectionRamp, ConstantRate, Pacing, Stage
+from pytest_fileperf.plan.pacing import Arrivals, ClosedLoop, Pacing
 from pytest_fileperf.plan.request import Expectation
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
@@ -58,11 +58,6 @@ class FakeSlot:
         self.expired.append(started_before_ns)
 
 
-SPACING_NS = 80 * MS
-"""Longer than a busy machine lets the loop wait."""
-FIVE = ConstantRate(rate=12.5, duration_ns=5 * SPACING_NS)
-
-
 class SlowSlot(FakeSlot):
     """Takes longer for a piece of work than anybody waits for the next."""
 
@@ -99,52 +94,6 @@ def test_a_fixed_count_starts_exactly_so_many(slot_count: int) -> None:
     assert all(slot.most_at_once <= 1 for slot in slots)
 
 
-@pytest.mark.parametrize(
-    "pacing, slot_count, at_once",
-    [
-        (ClosedLoop(requests=3, duration_ns=10_000 * MS), 1, True),
-        (ClosedLoop(requests=3, duration_ns=10_000 * MS), 2, False),
-        (Arrivals(requests=3), 1, False),
-    ],
-)
-def test_only_a_single_slot_of_a_closed_loop_begins_its_next_work_at_once(
-    pacing: Pacing, slot_count: int, at_once: bool
-) -> None:
-    _, slots = run(pacing, slot_count)
-
-    assert slots[0].load.at_once is at_once
-
-
-def test_a_closed_loop_ends_when_its_time_is_over() -> None:
-    starts, slots = run(ClosedLoop(duration_ns=30 * MS), 2)
-
-    assert starts
-    assert max(starts) < 30 * MS + 20 * MS
-    assert all(slot.at_once == 0 for slot in slots)
-
-
-def test_work_is_not_started_before_it_is_due() -> None:
-    starts, _ = run(FIVE, 2)
-
-    assert len(starts) == 5
-    assert all(start >= due * SPACING_NS for due, start in enumerate(starts))
-
-
-def test_an_open_loop_uses_as_few_slots_as_it_can_and_says_when_work_was_due() -> None:
-    _, (first, last) = run(FIVE, 2)
-
-    assert first.dues == []
-    assert [due_ns for due_ns in last.dues if due_ns is not None] == [
-        (last.dues[0] or 0) + at * SPACING_NS for at in range(5)
-    ]
-
-
-def test_a_closed_loop_says_nothing_of_when_work_was_due() -> None:
-    _, slots = run(ClosedLoop(requests=4, duration_ns=1000 * MS), 2)
-
-    assert [slot.dues for slot in slots] == [[None, None], [None, None]]
-
-
 def test_work_that_waits_longer_than_the_time_limit_for_a_slot_is_dropped() -> None:
     async def load() -> tuple[Recorder, list[int | None]]:
         recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
@@ -160,23 +109,6 @@ def test_work_that_waits_longer_than_the_time_limit_for_a_slot_is_dropped() -> N
     assert recorder.due_count == 10
     (round_,) = recorder.finish(monotonic_ns())
     assert [(failure.kind, failure.count) for failure in round_.failures] == [("dropped", 9)]
-
-
-def test_a_ramp_of_connections_keeps_no_more_slots_busy_than_it_may() -> None:
-    stages = (Stage(duration_ns=0, target=2), Stage(duration_ns=50 * MS, target=2))
-    starts, slots = run(ConnectionRamp(stages=stages), 5)
-
-    assert len(starts) > 10
-    assert max(starts) < 50 * MS + 20 * MS
-    assert FakeSlot.most_busy == 2
-    assert sum(len(slot.dues) for slot in slots) == len(starts)
-    assert sum(bool(slot.dues) for slot in slots) == 2
-
-
-def test_slots_are_asked_to_expire_what_is_older_than_the_time_limit() -> None:
-    _, slots = run(ClosedLoop(duration_ns=150 * MS), 1)
-
-    assert slots[0].expired
 
 
 @pytest.mark.parametrize("slot_count", [1, 4])
@@ -365,15 +297,6 @@ def test_the_next_connections_wait_until_the_server_has_taken_those_before() -> 
             return longest
 
     assert 0 < asyncio.run(main()) <= OPENED_AT_ONCE + OPENED_AT_ONCE // 4
-
-
-def test_a_connection_that_cannot_be_opened_is_told() -> None:
-    async def refused() -> None:
-        raise httpx.ConnectError("refused")
-
-    openings: list[Callable[[], Awaitable[None]]] = [refused] * 3
-    with pytest.raises(httpx.ConnectError, match="refused"):
-        asyncio.run(open_all(openings))
 
 
 def test_when_one_cannot_be_opened_none_goes_on() -> None:
