@@ -303,8 +303,9 @@ class Comparison:
         """The least time for which the next start-ups, of both versions together, will be loaded."""
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
         """How long one turn (a slice of load) on each version took together, in the latest pair of start-ups."""
-        self._latency_ns = 0
-        """How long a request took in the first, short load (the probe), for the slower version."""
+        self._latency_ns = self._first_ns = 0
+        """How long a request took in the first short loads (the probes), for the slower version. `_first_ns` is for the
+        very first requests, for which an app may log in, or open connections to its database."""
         self._probes: dict[Side, Run] = {}
         """Each version's run in the probe, until the first pair of start-ups counts it as warm-up. No figure uses
         it."""
@@ -420,7 +421,7 @@ class Comparison:
         old version fails all requests. If the new version fails all, returns a reason: the error comes when it is
         measured alone.
         """
-        probe, work = self.plan.probe, self.plan.work.name
+        probe, work, later = self.plan.probe, self.plan.work.name, 0.0
         for side in reversed(Side):
             load = partial(self._load_by, 0, side, servers[side])
             run = load(probe) if self._searches is None else closed_loop(load, probe)
@@ -442,9 +443,15 @@ class Comparison:
                 return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said, differences=details)
             if self._searches is not None:
                 self._searches[side].begin(run)
-            self._latency_ns = max(self._latency_ns, _under_way_ns(run))
+            first_ns = _under_way_ns(run)
+            longer = None if later else self.plan.longer_probe(first_ns)
+            if longer is not None and answer_of((again := load(longer)).rounds) is Answer.GOOD:
+                later, run = min(1.0, _under_way_ns(again) / first_ns), after_probe(again, run)
+            # Until the first pair shows it, later requests of both versions count as faster by the same factor.
+            self._latency_ns = max(self._latency_ns, round((later or 1.0) * first_ns))
+            self._first_ns = max(self._first_ns, first_ns)
             self._probes[side] = run
-        least_ns = self.plan.too_long_ns(self._latency_ns)
+        least_ns = self.plan.too_long_ns(self._latency_ns, self._first_ns)
         if least_ns and self._rig.time is not None and least_ns < 1e9 * self._rig.time.left_s:
             self.plan = replace(self.plan, settings=self.plan.settings.lasting(least_ns))
             self._open_gates(tuple(self._gates))
@@ -511,7 +518,9 @@ class Comparison:
         # All pairs so far show how long a request takes. The probe may have met a stall, or a start-up's first moment.
         each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
         latency_ns = max(each_ns) or self._latency_ns
-        turns = self.plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
+        turns = self.plan.alternation(
+            self._pair_ns, latency_ns=latency_ns, first_ns=self._first_ns, chance=self._rig.chance
+        )
         self._cycle_ns = 2 * sum(turns.turns_ns) // len(turns.turns_ns)
         cores = self.plan.generator_cores
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, cores, self._tell)

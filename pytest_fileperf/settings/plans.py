@@ -346,6 +346,16 @@ class Plan:
             timeout_ns = min(timeout_ns, max(750 * _MS, self._comparison_ns // 8))
         return self._one_round(_PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS // 2)
 
+    def longer_probe(self, latency_ns: int) -> LoadPlan | None:
+        """Returns a second probe if in the first, most connections had no time for a second request; else None.
+
+        A server's first requests may be far slower than all later ones. `latency_ns` is how long they took.
+        """
+        if self.searches or self.turn is not None or latency_ns < _PROBE_NS:
+            return None
+        warmup_ns = min(2 * latency_ns, self._comparison_ns // 10)
+        return replace(self.probe, warmup_ns=warmup_ns, round_ns=2 * _PROBE_NS)
+
     @property
     def limiting(self) -> LoadPlan:
         """The load of one version alone that shows what limits its server."""
@@ -366,14 +376,18 @@ class Plan:
             shared_ns = left_ns // (pairs - 1) - more_ns
         return max(_LEAST_PAIR_NS, shared_ns)
 
-    def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
-        """Returns a pair's turns (slices of load) in random order. `latency_ns` is how long a request usually takes."""
+    def alternation(self, pair_ns: int, *, latency_ns: int, first_ns: int = 0, chance: random.Random) -> Alternation:
+        """Returns a pair's turns (slices of load) in random order.
+
+        `latency_ns` is how long a request usually takes, and `first_ns` how long the first requests of a load take.
+        """
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         # Three pairs of two turns each must fit into the time, with start-ups and warm-up. But two latencies must fit
         # into a turn.
         longest_ns = max(self.max_duration_ns // 12, 3 * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
-        warmup_ns, limiting = max(_WARMUP_NS, handover_ns), self.limiting
+        first_ns = min(round(_HANDOVER_LATENCIES * first_ns), self.max_duration_ns // 20)
+        warmup_ns, limiting = max(_WARMUP_NS, handover_ns, first_ns), self.limiting
 
         def drawn(cycles: int) -> tuple[Side, ...]:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
@@ -393,11 +407,13 @@ class Plan:
             generators=limiting.generators,
         )
 
-    def too_long_ns(self, latency_ns: int) -> int:
+    def too_long_ns(self, latency_ns: int, first_ns: int = 0) -> int:
         """Returns how long three pairs take with requests this slow; 0 if a comparison may take that long."""
         if self.searches or self.turn is not None:
             return 0
-        turns = self.alternation(self.first_pair_ns, latency_ns=latency_ns, chance=random.SystemRandom())
+        turns = self.alternation(
+            self.first_pair_ns, latency_ns=latency_ns, first_ns=first_ns, chance=random.SystemRandom()
+        )
         least_ns = _FIRST_PAIRS * turns.duration_ns
         most_ns = round(RULES.few_pairs_times * self.max_duration_ns + RULES.few_pairs_more_s * 1e9)
         return least_ns if least_ns > most_ns else 0

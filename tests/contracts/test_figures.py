@@ -91,3 +91,29 @@ def test_both_sides_of_a_comparison_were_counted(project: Project) -> None:
     assert rps["change"] == pytest.approx(rps["now"] / rps["base"] - 1)
     assert rps["low"] <= rps["change"] <= rps["high"]
     assert p99["base"] > p99["now"] > 0
+
+
+COLD = """
+import asyncio
+
+seen = set()
+
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    await asyncio.sleep(0.02 if scope["client"] in seen else 0.6)
+    seen.add(scope["client"])
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+def test_first_requests_of_connections_are_warm_up(project: Project) -> None:
+    """They log in, or open connections to a database: no turn has them, and turns are as long as later ones need."""
+    project.write({"app.py": COLD, "test_load.py": COMPARED}).commit()
+    ran = project.write({"app.py": f"{COLD}\n# changed"}).commit().run("-v", "--fileperf-against=HEAD~1")
+    compared = results(ran)["test_get"]
+    for side in (compared, compared["base"]):
+        known = [one["p99"] for one in side["rounds"] if one["phase"] == "round" and one["requests"]]
+        assert max(known) < 0.5, ran.text

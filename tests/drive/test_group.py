@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -123,37 +122,6 @@ def test_what_all_send_adds_up_and_each_row_and_body_is_sent_once(group: Generat
     assert len({body for _, body in SEEN}) == 301
 
 
-def test_requests_of_an_open_loop_are_due_when_one_generator_would_send_them(here: Generators, url: str) -> None:
-    result = load(here, url, replace(PLAN, rate=200.0, round_ns=300 * MS, rounds=1))
-
-    assert result.due == sum(round_.requests for round_ in result.rounds) == len(SEEN) == 60
-    assert result.boot.leads is not None
-    assert result.boot.leads.due_ns == tuple(range(0, 300 * MS, 5 * MS))
-    assert result.attack_ns == 295 * MS
-
-
-def test_rounds_are_the_same_stretches_of_time_for_all(group: Generators, url: str) -> None:
-    told: list[RunProgress] = []
-    result = load(group, url, replace(PLAN, rounds=3), tell=told.append)
-
-    rounds = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
-    assert [round_.duration_ns for round_ in rounds] == [150 * MS] * 3
-    assert all(earlier.ended_ns == later.started_ns for earlier, later in pairwise(rounds))
-    assert [[(own.number, own.requests > 0) for own in round_.generators] for round_ in rounds] == [
-        [(1, True), (2, True)]
-    ] * 3
-    assert told[-1].requests <= sum(round_.requests for round_ in result.rounds)
-    if not group.member(1).worker:
-        assert all(round_.server_cpu_ns for round_ in rounds)
-        return
-    for number in (1, 2):
-        member = group.member(number)
-        assert member.worker.startswith("tcp://127.0.0.1:")
-        assert (member.ahead_ns, member.clock_error_ns) == (0, 0)  # this machine's own
-        assert 0 < member.distance_ns < 1000 * MS
-        assert member.pid is not None
-
-
 def test_all_take_turns_of_two_servers_together(group: Generators, url: str) -> None:
     plan = Alternation(
         connections=4,
@@ -219,16 +187,6 @@ def test_one_that_hangs_is_given_up(here: Generators, url: str, monkeypatch: pyt
     assert here.member(2).pid is None  # the next load starts a new one
     assert monotonic() - begun_s < 20
     assert sum(round_.requests for round_ in made.rounds)
-
-
-def test_those_that_are_idle_are_none_of_a_load(here: Generators, url: str) -> None:
-    load(here, url)
-    assert here.pids == tuple(here.member(number).pid for number in (1, 2))
-    during: list[tuple[int, ...]] = []
-    load(here, url, replace(PLAN, generators=1), tell=lambda _: during.append(here.pids))
-
-    assert {here.pids, *during} == {(here.member(1).pid,)}
-    assert here.member(2).pid is not None  # it waits for the next load that wants it
 
 
 class Member:
@@ -309,12 +267,6 @@ def test_an_interrupt_leaves_no_process_and_the_next_load_has_new_ones(group: Ge
     assert load(group, url).lost == {}
 
 
-def test_a_server_that_is_not_there_leaves_no_process(here: Generators) -> None:
-    with pytest.raises(httpx.ConnectError):
-        load(here, "http://127.0.0.1:9", replace(PLAN, generators=1))
-    assert here.pids == ()
-
-
 def test_each_generator_has_a_core_of_its_own_where_there_are_enough() -> None:
     assert own_cores(frozenset({4, 2, 7}), 2) == [frozenset({2}), frozenset({4})]
     assert own_cores(frozenset({4}), 2) == [frozenset({4})] * 2
@@ -367,13 +319,6 @@ def test_the_offset_is_off_by_no_more_than_it_says(ahead_ns: int, ways: list[tup
     assert distance_ns == min(there + back for there, back in ways)
 
 
-def test_the_quickest_answer_tells_most() -> None:
-    each = readings(3_000 * MS, [(40 * MS, 10 * MS), (2 * MS, 2 * MS), (10 * MS, 60 * MS)])
-    ahead_ns, error_ns, _ = offset_of(each, now_ns=each[-1][-1])
-    assert ahead_ns == 3_000 * MS
-    assert error_ns == 2 * MS + round(70 * MS * 1e-4)
-
-
 def test_an_old_answer_tells_less_as_clocks_drift_apart() -> None:
     old, new = readings(0, [(1 * MS, 1 * MS), (3 * MS, 3 * MS)])
     minute_ns = 60_000 * MS
@@ -385,11 +330,3 @@ def test_an_old_answer_tells_less_as_clocks_drift_apart() -> None:
 @given(st.integers(-(10**15), 10**15))
 def test_instants_come_back_from_another_clock_as_they_were(ahead_ns: int) -> None:
     assert on_this_clock(on_this_clock(RESULT, -ahead_ns), ahead_ns) == RESULT
-
-
-def test_what_was_measured_stays_as_it_is() -> None:
-    shifted = on_this_clock(RESULT, 7 * MS)
-    assert [own.started_ns for own in shifted.rounds] == [own.started_ns - 7 * MS for own in RESULT.rounds]
-    assert [own.duration_ns for own in shifted.rounds] == [own.duration_ns for own in RESULT.rounds]
-    assert [own.latency for own in shifted.rounds] == [own.latency for own in RESULT.rounds]
-    assert on_this_clock(RESULT, 0) is RESULT

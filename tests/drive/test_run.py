@@ -134,17 +134,6 @@ def test_a_journey_s_answer_that_ends_early_is_told_from_nonsense(
     assert totals(run(ends, Journey(name="journey", function=journey), counted(2))) == (0, {kind: 2})
 
 
-def test_the_body_of_one_bad_answer_is_not_shown_with_another() -> None:
-    good, short = (CHUNKED + body + b"0\r\n\r\n" for body in (b"5\r\nhello\r\n", b"4\r\nhell\r\n"))
-    result = run(saying(good, good, BROKEN, short), replace(GET, expect=Expectation(size_bytes=5)), counted(4))
-
-    assert totals(result)[0] == 2
-    assert {failure.kind: failure.example for failure in failures(result)} == {
-        "status 500": "answer 500, body begins: database is down",
-        "size": "4 bytes instead of 5",
-    }
-
-
 @CLIENT
 def test_an_answer_after_the_time_limit_is_a_timeout_however_late_that_is_looked_at(client: bool) -> None:
     async def slow_twice(number: int, writer: asyncio.StreamWriter) -> None:
@@ -184,35 +173,7 @@ def test_no_progress_is_told_while_a_burst_is_sent() -> None:
     assert told[0].elapsed_ns > 200 * MS
 
 
-def test_rounds_follow_the_warm_up_and_a_drain_ends_it() -> None:
-    plan = LoadPlan(connections=3, warmup_ns=60 * MS, round_ns=100 * MS, rounds=3, timeout_ns=5000 * MS)
-    told: list[RunProgress] = []
-    result = run(saying(HELLO, after_s=0.01), GET, plan, told.append)
-
-    assert [(r.phase.value, r.index) for r in result.rounds] == [("round", 0), ("round", 1), ("round", 2), ("drain", 3)]
-    assert all(r.duration_ns == 100 * MS and r.requests > 0 for r in result.rounds[:3])
-    assert result.rounds[3].requests <= 3
-    assert told
-    assert {line.phase for line in told} <= {"warm-up", "round", "drain"}
-
-
 # --- journeys
-
-
-def test_one_call_of_a_journey_is_one_sample_with_all_its_requests(of_family: str) -> None:
-    kind = module_of(of_family).AsyncClient
-
-    async def two(client: httpx.AsyncClient) -> None:
-        assert isinstance(client, kind)
-        first = await client.get("/")
-        second = await client.post("/", content=payload("2KiB"))
-        assert (first.text, second.text) == ("hello", "hello")
-
-    result = run(hello, Journey(name="two", function=two), counted(5, connections=2))
-
-    assert totals(result) == (5, {})
-    assert [(r.bytes_sent, r.bytes_received) for r in result.rounds] == [(5 * 2048, 50)]
-    assert result.engine == "client"
 
 
 async def careless(client: httpx.AsyncClient) -> None:
@@ -389,14 +350,6 @@ def test_an_open_loop_sends_what_is_due_and_counts_from_then(client: bool) -> No
     assert result.boot.leads.max_ns[1] >= 150 * MS
 
 
-def test_the_wait_ends_with_the_last_answer_and_not_with_the_load() -> None:
-    result = run(hello, plan=open_loop(rate=1))
-
-    assert totals(result) == (1, {})
-    assert sum(round_.duration_ns for round_ in result.rounds) >= 300 * MS
-    assert result.wait_ns == sum(round_.latency.sum_ns for round_ in result.rounds)
-
-
 def test_with_too_few_connections_latencies_show_the_wait_for_one() -> None:
     result = run(saying(HELLO, after_s=0.05), plan=open_loop(rate=100, connections=1, rounds=1))
 
@@ -406,17 +359,6 @@ def test_with_too_few_connections_latencies_show_the_wait_for_one() -> None:
     assert max(histogram.max_ns for histogram in recorded[::2]) > 400 * MS
     # The service time is the server's alone.
     assert min(histogram.min_ns for histogram in recorded[1::2] if histogram.count) >= 50 * MS
-
-
-@CLIENT
-def test_a_burst_is_due_at_once_and_ends_with_its_last_answer(client: bool) -> None:
-    result = run(saying(HELLO, after_s=0.05), through(client), open_loop(burst=12, connections=4, rounds=1))
-
-    (round_,) = result.rounds
-    assert round_.requests == 12
-    assert round_.duration_ns >= 150 * MS
-    assert (result.due, result.attack_ns) == (12, 0)
-    assert result.wait_ns <= round_.duration_ns
 
 
 @pytest.mark.parametrize("kept_ns, said, connections", [(0, HELLO, 5), (1000 * MS, HELLO, 1), (1000 * MS, CLOSING, 5)])
@@ -567,12 +509,6 @@ def test_each_cycle_is_a_round_on_both_sides_at_times_that_are_known_before(urls
     assert phases == [turn * 3 + ["drain"], turn * 3 + ["handover", "drain"]]  # the last turn is the base's
 
 
-def test_rounds_of_one_server_are_known_before_too() -> None:
-    closed = LoadPlan(connections=1, warmup_ns=50 * MS, round_ns=100 * MS, rounds=2, timeout_ns=MS)
-    assert edges_of(closed) == (50 * MS, 150 * MS, 250 * MS)
-    assert edges_of(replace(closed, warmup_ns=0, rounds=1, requests=5)) == (0,)
-
-
 @pytest.mark.parametrize("firsts", [(Side.BASE, Side.NOW, Side.NOW, Side.BASE, Side.BASE), (Side.BASE,), (Side.NOW,)])
 def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, str], firsts: tuple[Side, ...]) -> None:
     """A server that uses a tenth of a core all the time, and one that uses none."""
@@ -606,12 +542,6 @@ def test_a_side_is_loaded_in_its_turns_only_and_the_warm_up_is_in_no_round(urls:
         assert 0 < totals(results[side])[0] < len(begun[url])
         assert results[side].engine == "client"
         assert results[side].why_engine == "a journey is code, which needs a client"
-
-
-def test_without_a_warm_up_it_begins_with_the_first_turn(urls: tuple[str, str]) -> None:
-    results = alternated(urls, planned=alternation(Side.NOW, warmup_ms=0))
-    assert [len(turns(result)) for result in results] == [1, 1]
-    assert turns(results[Side.NOW])[0].started_ns < turns(results[Side.BASE])[0].started_ns
 
 
 def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
@@ -665,14 +595,6 @@ def test_requests_that_outlast_their_turn_are_waited_for() -> None:
     assert totals(results[Side.NOW]) == (1, {})
     assert [(round_.phase, round_.requests) for round_ in results[Side.NOW].rounds][-1] == (Phase.DRAIN, 1)
     assert results[Side.NOW].wait_ns > 0
-
-
-@pytest.mark.parametrize("side", Side)
-def test_a_server_that_refuses_connections_is_a_connect_error(side: int, urls: tuple[str, str]) -> None:
-    asked = list(urls)
-    asked[side] = "http://127.0.0.1:9"
-    with pytest.raises(httpx.ConnectError):
-        alternated(asked)
 
 
 def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:

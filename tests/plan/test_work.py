@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
-from statistics import fmean
 
 import pytest
 
@@ -24,13 +23,11 @@ from pytest_fileperf.plan.work import (
     in_smoke,
     parse_each,
     parse_pause,
-    parts_of,
     plural,
     turns,
     uniform,
     why_ended_early,
     why_unfit,
-    with_value,
 )
 
 SECOND = 1_000_000_000
@@ -149,32 +146,6 @@ def test_turns_are_as_weights_say(weights: list[float], counts: list[int]) -> No
     assert [seen[place] for place in range(len(weights))] == pytest.approx(counts, abs=10)
 
 
-def test_turns_are_spread_evenly() -> None:
-    assert list(islice(turns([1, 1, 2]), 8)) == [2, 0, 1, 2, 2, 0, 1, 2]
-
-
-def test_a_mix_has_its_parts_and_a_plain_load_has_none() -> None:
-    assert parts_of(MIX) == PARTS
-    assert parts_of(GET) == ()
-    assert parts_of(Requests(recipes=(GET,))) == ()
-
-
-def test_requests_are_parts_by_their_names() -> None:
-    recipes = tuple(Operation(method="GET", url=f"/{place}") for place in range(3))
-    found = parts_of(Requests(recipes=recipes, names=("a", "b", "a"), uses=(0, 1, 2)))
-    assert [(part.name, part.work, part.gate) for part in found] == [("a", recipes[0], ()), ("b", recipes[1], ())]
-
-
-def test_every_part_gets_what_the_setup_returned() -> None:
-    mix = with_value(MIX, "x")
-    assert isinstance(mix, Mix)
-    _, rows, walk = mix.parts
-    assert isinstance(rows.work, Requests)
-    assert isinstance(walk.work, Journey)
-    assert rows.work.columns == {"id": ("x",)}
-    assert walk.work.arguments == ("x",)
-
-
 def test_the_identity_has_all_parts_and_weights() -> None:
     assert [part["name"] for part in MIX.identity()["mix"]] == ["get", "rows", "walk"]  # type: ignore[attr-defined]
     assert MIX.identity() != in_smoke(MIX).identity()
@@ -230,19 +201,3 @@ def test_users_begin_within_their_first_pause_and_then_pause_as_asked() -> None:
     assert len(set(firsts)) == 50
     assert 0 <= min(firsts) <= max(firsts) <= SECOND
     assert {later for _, *rest in found for later in rest} == {SECOND}
-
-
-@pytest.mark.parametrize("pause,mean", [(uniform("0.5s", "1.5s"), SECOND), (exponential("2s"), 2 * SECOND)])
-def test_what_is_drawn_has_the_mean_that_was_asked_for(pause: Pause, mean: int) -> None:
-    times = [time for _, *rest in drawn(pause, users=20, each=500) for time in rest]
-    assert pause.mean_ns == mean
-    assert fmean(times) == pytest.approx(mean, rel=0.05)
-    assert min(times) >= (0 if pause.by_chance else pause.low_ns)
-
-
-def test_a_seed_makes_the_same_pauses_again_and_another_seed_others() -> None:
-    assert drawn(exponential("1s"), 3, 5) == drawn(exponential("1s"), 3, 5)
-    assert drawn(exponential("1s"), 3, 5) != drawn(exponential("1s", seed=1), 3, 5)
-    assert drawn(exponential("1s"), 2, 5)[0] != drawn(exponential("1s"), 2, 5)[1]
-    assert uniform("0.5s", "2s").identity() == {"low": 0.5, "high": 2.0}
-    assert exponential("1s").identity() == {"low": 1.0, "high": 1.0, "exponential": True}

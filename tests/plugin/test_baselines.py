@@ -56,7 +56,6 @@ LISTED = [
     "  test_a.py::test_old: no such test",
     "  test_gone.py::test_x: no such file",
 ]
-STAYING = {*NOT_TOLD, *STALE[:-1], "test_b.py::test_old"}
 
 
 def store(directory: Path, keys: Iterable[str], environment: Environment = HERE) -> BaselineStore:
@@ -95,37 +94,6 @@ def test_what_is_stale_is_listed_and_removed_if_asked(stored: BaselineStore, run
     run("--fileperf-prune").stdout.fnmatch_lines(
         ["*found no stale baselines in modules whose tests were all collected"]
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "test_a.py::test_kept",
-        "test_a.py::TestClass test_b.py",
-        "-k kept",
-        "-m skip",
-        "--deselect test_a.py::test_failed",
-    ],
-)
-def test_of_modules_collected_in_part_nothing_is_said(stored: BaselineStore, run: Run, arguments: str) -> None:
-    """Only the module that is not there any more is left behind."""
-    run("--fileperf", "--fileperf-prune", *arguments.split())
-    assert stored.keys().keys() == STAYING
-
-
-def test_of_modules_that_are_left_out_or_skipped_nothing_is_said(
-    pytester: pytest.Pytester, stored: BaselineStore, run: Run
-) -> None:
-    run("--fileperf", plugins=("cacheprovider",)).assert_outcomes(passed=2, failed=1, skipped=2, xpassed=1)
-    run("--fileperf", "--fileperf-prune", "--lf", plugins=("cacheprovider",)).assert_outcomes(failed=1)
-    assert stored.keys().keys() == STAYING
-    pytester.makepyfile(test_a='import pytest\npytest.skip("here", allow_module_level=True)')
-    run("--fileperf", "--fileperf-prune", "test_a.py")
-    assert stored.keys().keys() == STAYING
-    pytester.makepyfile(test_b="")  # which is collected whole
-    result = run("--fileperf", "--fileperf-prune", "test_b.py")
-    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["removed 1 stale baseline", "  test_b.py::test_old: no such test"])
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,6 @@ def test_what_is_about_the_outcome_of_load_tests_runs_them(pytester: pytest.Pyte
     run(f"--fileperf{option}").assert_outcomes(passed=1)
 
 
-def test_what_is_about_how_does_not_run_them_and_may_be_wrong(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("def test_off(fileperf): pass")
-    pytester.makeini("[pytest]\nfileperf_gate = p98\n")
-    how = "coverage strict duration=10x max-duration=9s server=inprocess group-by=func confirm=always update-in-ci"
-    run(*(f"--fileperf-{option}" for option in how.split()), "--fileperf-base-packages=stored").assert_outcomes(
-        skipped=1
-    )
-
-
 @pytest.mark.parametrize(
     "ini,arguments,lines",
     [
@@ -214,45 +205,6 @@ def test_the_header_says_what_will_happen_if_it_is_special(
 # --- markers
 
 
-def test_the_closest_marker_wins_by_key_and_all_gates_share_one_error_rate(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        """
-        import pytest
-        from pytest_fileperf.plugin.active import ACTIVE
-
-        pytestmark = pytest.mark.fileperf(connections=1, rounds=10, boots=1, label="module")
-
-        @pytest.mark.fileperf(connections=2, rounds=20)
-        class TestClass:
-            @pytest.mark.fileperf(connections=3, gate="rps, p50, p99")
-            @pytest.mark.parametrize("number", [1, 2])
-            def test_method(self, fileperf, number):
-                settings = fileperf._measuring._settings({"label": "verb"})
-                assert (settings.connections, settings.rounds, settings.boots) == (3, 20, 1)
-                assert settings.label == "verb"
-                pytest.skip("right")
-
-            def test_other(self, fileperf):
-                settings = fileperf._measuring._settings({})
-                assert (settings.connections, settings.rounds, settings.label) == (2, 20, "module")
-                pytest.skip("right")
-
-        @pytest.mark.fileperf(gate="none")
-        def test_none(fileperf): pytest.skip()
-
-        def test_not_measuring(fileperf_server): pass
-
-        def test_left_out(fileperf): pass
-
-        def test_count(request):
-            print("gates:", request.config.stash[ACTIVE]._gates)
-        """
-    )
-    result = run("--fileperf", "--fileperf-connections=99", "-s", "-k", "method or other or none or count")
-    result.assert_outcomes(skipped=4, passed=1, deselected=2)
-    result.stdout.fnmatch_lines(["*gates: 8*"])
-
-
 def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
@@ -383,12 +335,6 @@ def test_all_that_is_wrong_is_told_before_any_test(
     assert len(problems) == len(found)
 
 
-def test_a_reason_without_load_tests_or_of_spaces_is_refused(pytester: pytest.Pytester, run: Run) -> None:
-    assert problems_of(run("--fileperf-reason=why")) == [NOT_STORED]
-    (problem,) = problems_of(run("--fileperf-update", "--fileperf-reason= \n\t"))
-    assert problem.startswith("--fileperf-reason is empty. Give a reason")
-
-
 @only_pytest_9
 def test_a_native_value_of_the_wrong_type_is_told(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyprojecttoml('[tool.pytest]\nfileperf_connections = "5"\nfileperf_duration = 10\n')
@@ -397,15 +343,6 @@ def test_a_native_value_of_the_wrong_type_is_told(pytester: pytest.Pytester, run
     assert "expects an int" in connections
     assert duration.startswith("fileperf_duration:")
     assert "expects a string" in duration
-
-
-def test_ini_values_that_do_not_matter_or_are_repeated_are_no_error(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(ON)
-    pytester.makeini(
-        "[pytest]\nfileperf_confirm = always\nfileperf_base_packages = stored\n"
-        "fileperf_strict = true\nfileperf_coverage = true\n"
-    )
-    run("--fileperf-smoke", "--fileperf-strict", "--fileperf-coverage").assert_outcomes(passed=1)
 
 
 def test_storing_in_ci_needs_its_own_word(pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,22 +92,11 @@ async def handler(request: object) -> None:
     return None
 
 
-async def failing_lifespan(scope: Message, receive: Receive, send: Send) -> None:
-    await receive()
-    await send({"type": "lifespan.startup.failed", "message": "RuntimeError: no database here"})
-
-
 async def crashing_lifespan(scope: Message, receive: Receive, send: Send) -> None:
     """Breaks without telling, as apps do that no framework wraps."""
     if scope["type"] == "lifespan":
         await receive()
         raise RuntimeError("no database here")
-
-
-async def without_lifespan(scope: Message, receive: Receive, send: Send) -> None:
-    if scope["type"] != "http":
-        raise NotImplementedError(scope["type"])
-    await app(scope, receive, send)
 
 
 async def hanging_lifespan(scope: Message, receive: Receive, send: Send) -> None:
@@ -122,16 +111,6 @@ async def stubborn(scope: Message, receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await asyncio.Event().wait()
-    await app(scope, receive, send)
-
-
-async def failing_shutdown(scope: Message, receive: Receive, send: Send) -> None:
-    """Serves, and breaks in its shutdown."""
-    if scope["type"] == "lifespan":
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        raise RuntimeError("the files are gone")
     await app(scope, receive, send)
 
 

@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,30 +80,6 @@ def test_a_program_is_served_on_the_port_it_is_told(tiny: RunningServer) -> None
     for _ in range(20):
         assert facts(tiny)["session"] != os.getsid(0)
     assert supervisor.cpu_times() == before
-
-
-def test_a_program_is_told_its_port_directory_and_variables(
-    boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "below").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTEST_CURRENT_TEST", "gone when the next test runs")
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    env = {"APP_PORT": "{port}", "JSON": '{"a": 1}'}
-    by_variable = boot(Command(f"{{python}} '{PROGRAM}'", env=env, cwd="below", stabilise=False))
-    seen = facts(by_variable)
-    assert seen["env"]["JSON"] == '{"a": 1}'
-    assert seen["cwd"] == str(tmp_path / "below")
-    assert {"PYTEST_CURRENT_TEST", "PYTEST_FILEPERF_LAYOUT"}.isdisjoint(seen["env"])
-    assert by_variable.stabilised == ()
-    assert by_variable.loaded.modules == (str(tmp_path / "below"), PROGRAM)
-    script = tmp_path / "server"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
-    script.chmod(0o755)
-    found = boot(Command(["./server", "--port", "{port}"], cwd=tmp_path))
-    assert found.title == "server ×1"
-    assert found.worker_pids == (facts(found)["pid"],)
-    assert found.loaded.modules == (str(tmp_path), str(script))
 
 
 def test_a_file_that_is_named_for_one_start_up_is_not_its_code(boot: Boot, tmp_path: Path) -> None:
@@ -240,17 +215,6 @@ def test_a_program_that_goes_to_the_background_is_told_with_its_words(boot: Boot
         boot(Command((*SERVER, "--exit=0")))
     assert "the program's own words" in caught.value.log
     assert list(scratch.iterdir()) == []
-
-
-@pytest.mark.hostile
-def test_the_signal_that_ended_it_is_told(boot: Boot) -> None:
-    server = boot(Command(SERVER, title="tiny"))
-    with pytest.raises(httpx.TransportError):
-        get(f"{server.url}/die")
-    assert remaining_after(5, server.pids) == []
-    with pytest.raises(ServerDiedError, match="tiny ×1 ended with signal SIGKILL") as caught:
-        server.check()
-    assert "the program's own words" in caught.value.log
 
 
 MISSING = {

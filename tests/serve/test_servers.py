@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import errno
 import importlib.util
@@ -12,170 +11,35 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TypeAlias
 
-import httpx
 import psutil
 import pytest
 import trustme
-from serve import apps
 from serve.processes import Boot, facts, get, launch, linux, posix, remaining_after
 
-from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.job import Job, StartUp, stamps_of
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.process import reach_of
 from pytest_fileperf.serve.running import RunningServer, RunningUrl, serving_server
-from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
 from pytest_fileperf.serve.start import WorkerStart
 from pytest_fileperf.wire.connect import Origin, dial
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
-Observed: TypeAlias = Callable[[Kind], RunningServer]
 gunicorn = pytest.param(Gunicorn, id="gunicorn", marks=posix)
 kinds = pytest.mark.parametrize("kind", [pytest.param(Uvicorn, id="uvicorn"), gunicorn])
 APP = app_spec("serve.apps:app")
 PROGRAM = Command(("{python}", str(Path(__file__).with_name("program.py")), "--port={port}"), env={"BOOT": "{boot}"})
-ONE_CORE = frozenset({max(os.sched_getaffinity(0))}) if hasattr(os, "sched_getaffinity") else None
-
-
-@pytest.fixture(scope="module")
-def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
-    """Boots a server of each kind once, for tests that only look at it: two workers, and all that can be asked for."""
-    directory, temporary = (tmp_path_factory.mktemp(name) for name in ("where the test run works", "temporary"))
-    with ExitStack() as servers:
-
-        def boot_once(kind: Kind) -> RunningServer:
-            spec = kind(workers=2, loop="asyncio", http="h11", env={"COLOUR": "red"})
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(directory)
-                patch.setattr(tempfile, "tempdir", str(temporary))  # tests count what is in theirs
-                patch.setenv("PYTEST_CURRENT_TEST", "gone when the next test runs")
-                return servers.enter_context(launch(spec, APP, cores=ONE_CORE))
-
-        yield cache(boot_once)  # type: ignore[misc]  # typeshed forgets its argument
-
-
-def check_serving(server: RunningServer, kind: Kind, workers: int, loop: str, http: str) -> None:
-    assert server.title == f"{kind.name} ×{workers} ({loop}, {http})"
-    found = server.identity()
-    assert found == {
-        "kind": kind.name, "workers": workers, "loop": loop, "http": http, "stabilised": list(server.stabilised)
-    }  # fmt: skip
-    assert "hash seed" in server.stabilised
-    assert len(server.worker_pids) == workers
-    assert set(server.worker_pids) <= set(server.pids)
-    assert facts(server)["pid"] in server.worker_pids
-    server.check()
-
-
-@kinds
-def test_two_workers_serve_as_was_asked_for(kind: Kind, observed: Observed) -> None:
-    server = observed(kind)
-    check_serving(server, kind, 2, "asyncio", "h11")
-
-    async def ask() -> httpx.Response:
-        async with server.client(headers={"x-test": "1"}) as client:
-            return await client.get("/looked-for")
-
-    response = asyncio.run(ask())
-    assert (response.status_code, response.request.headers["x-test"]) == (200, "1")
-    assert response.request.url.port == httpx.URL(server.url).port
-    assert not any("looked-for" in line for line in server.log)
-    seen = response.json()
-    assert Path(seen["cwd"]).name.startswith("where the test run works")
-    assert seen["env"]["COLOUR"] == "red"
-    assert not [name for name in seen["env"] if name == "PYTEST_CURRENT_TEST" or name.startswith("MALLOC_")]
-    if sys.platform == "linux":
-        assert seen["cores"] == sorted(ONE_CORE or ())
-        (session,) = {os.getsid(pid) for pid in server.pids}
-        assert session != os.getsid(0)
-
-
-@kinds
-def test_one_worker_serves_an_app_of_a_test_module_stabilised_and_ends_after_its_lifespan(
-    kind: Kind, observed: Observed, scratch: Path
-) -> None:
-    marker = scratch / "shut down"
-
-    def make() -> object:
-        async def app(scope: apps.Message, receive: apps.Receive, send: apps.Send) -> None:
-            await apps.app(scope, receive, send)
-            if scope["type"] == "lifespan":
-                marker.touch()
-
-        return app
-
-    with launch(kind(loop="uvloop", http="httptools"), app_spec(make)) as server:
-        pids = server.pids
-        check_serving(server, kind, 1, "uvloop", "httptools")
-        mine, theirs = facts(server), facts(observed(kind))
-        assert mine["hash"] == theirs["hash"]
-        assert mine["address"] == theirs["address"] or "addresses" not in server.stabilised
-        assert len(list(scratch.iterdir())) == 1
-    assert remaining_after(0, pids) == []
-    assert list(scratch.iterdir()) == [marker]
-
-
-FILLED = {"DATABASE_URL": "sqlite:///data-{boot}.db", "AT": "{worker} of {port}", "LEFT": '{"boot": {x}}'}
-
-
-@posix
-def test_names_are_filled_in_before_an_app_is_imported_which_needs_no_lifespan_and_no_stabilising(
-    boot: Boot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    server = boot(Gunicorn(workers=2, env=FILLED, stabilise=False), "serve.apps:without_lifespan", 3)
-    assert server.stabilised == ()
-    port = httpx.URL(server.url).port
-    seen: list[dict[str, str]] = []
-    while {env["AT"] for env in seen} != {f"{worker} of {port}" for worker in range(2)}:
-        seen.append(facts(server)["env"])
-    assert {env["DATABASE_URL"] for env in seen} == {"sqlite:///data-0000.db"}
-    assert {env["LEFT"] for env in seen} == {FILLED["LEFT"]}
-    assert not any("PYTEST_FILEPERF_LAYOUT" in env for env in seen)
-
-
-@posix
-@pytest.mark.hostile
-@pytest.mark.parametrize(
-    "kind, app, said, logged",
-    [
-        (Uvicorn, "crashing_lifespan", "lifespan", "RuntimeError: no database here"),
-        (Uvicorn, "make_vanishing()", "a uvicorn worker ended before it was", "last words"),
-        (Gunicorn, "make_vanishing()", "a gunicorn worker ended before it was", "last words"),
-    ],
-)
-def test_a_start_that_fails_says_why_and_leaves_nothing_behind(
-    kind: Kind, app: str, said: str, logged: str, boot: Boot, scratch: Path
-) -> None:
-    """Every reason why an app does not load is in `test_app`; what one process says of it is in contracts of modes."""
-    with pytest.raises(ServerStartError, match=said) as caught:
-        boot(kind(workers=2), f"serve.apps:{app}")
-    assert any(logged in line for line in caught.value.log)
-    assert list(scratch.iterdir()) == []
-
-
-@kinds
-def test_what_cannot_start_is_named_before_anything_does(
-    kind: Kind, boot: Boot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(AppLoadError, match='"module:attribute"'):
-        boot(kind(workers=2), lambda scope, receive, send: None)
-    with pytest.raises(PlanError, match="no app to serve"), launch(kind(), None):
-        pass
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PlanError, match="uvloop is not installed"):
-        boot(kind(loop="uvloop"))
 
 
 @posix
@@ -210,6 +74,27 @@ def test_a_full_disk_and_a_taken_port_are_named_with_what_to_do(boot: Boot, monk
     place = f"cannot be started from {tempfile.gettempdir()}"
     with pytest.raises(ServerStartError, match=rf"{place}: .*No space left.*\. Free some space in the"):
         boot()
+
+
+@posix
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "app, said, logged",
+    [
+        ("crashing_lifespan", "lifespan", "RuntimeError: no database here"),
+        ("make_vanishing()", "a uvicorn worker ended before it was", "last words"),
+    ],
+)
+def test_workers_that_do_not_start_are_told_and_leave_nothing_behind(
+    app: str, said: str, logged: str, boot: Boot, scratch: Path
+) -> None:
+    """Every reason why an app does not load is in `test_app`; what one process says of it is in contracts of modes."""
+    with pytest.raises(ServerStartError, match=said) as caught:
+        boot(Uvicorn(workers=2), f"serve.apps:{app}")
+    assert any(logged in line for line in caught.value.log)
+    assert list(scratch.iterdir()) == []
+    with pytest.raises(PlanError, match="no app to serve"), launch(Uvicorn(), None):
+        pass
 
 
 # --- gunicorn: a package of its own, a configuration that stays out, and an arbiter that watches workers
@@ -299,16 +184,6 @@ def test_a_boot_serves_until_another_one_is_asked_for(pool: ServerPool) -> None:
     assert pool.any_boot(InProcess(), AppSpec("serve.apps:make", factory=True), None) is not here
 
 
-def test_after_a_failed_start_another_server_can_follow(pool: ServerPool) -> None:
-    for spec in (Command(("{python}", "-c", "raise SystemExit(3)", "{port}")), Url("http://127.0.0.1:9")):
-        with pytest.raises(ServerStartError):
-            pool.boot(spec, None, 0, None)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-    for own in (Uvicorn(port=port), Uvicorn(port=port, http="h11")):
-        assert pool.any_boot(own, APP, None).url == f"http://127.0.0.1:{port}"
-
-
 def test_tests_see_the_boot_that_serves(pool: ServerPool) -> None:
     server = serving_server(lambda: pool.any_boot(PROGRAM, APP, None))
     assert isinstance(copy.copy(server), RunningServer)
@@ -320,16 +195,6 @@ def test_tests_see_the_boot_that_serves(pool: ServerPool) -> None:
     assert server.identity() == identity() == second.identity()
     pool.close()
     assert facts(server)["env"]["PYTHONHASHSEED"] == "1"
-
-
-@pytest.mark.parametrize("spec", [pytest.param(Gunicorn(), marks=posix), InProcess()], ids=str)
-def test_an_app_that_fails_in_its_shutdown_is_told(spec: ServerSpec) -> None:
-    pool = ServerPool()
-    running = pool.any_boot(spec, app_spec("serve.apps:failing_shutdown"), None)
-    pool.close()
-    (said,) = pool.endings
-    assert said.startswith(f"{running.title} failed while it shut down: ")
-    assert "the files are gone" in said
 
 
 @posix
@@ -380,8 +245,8 @@ def test_a_file_of_a_package_is_as_it_was_though_another_environment_links_it(tm
 # --- A server that already runs
 
 
-def test_a_server_that_runs_is_used_as_it_is_and_goes_on(observed: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
-    uvicorn = observed(Uvicorn)
+def test_a_server_that_runs_is_used_as_it_is_and_goes_on(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvicorn = boot(Uvicorn(workers=2))
     with launch(Url(f"{uvicorn.url}/api/")) as server:
         assert server.url == server.title == f"{uvicorn.url}/api"
         assert server.identity()["kind"] == "url"

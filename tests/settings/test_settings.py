@@ -56,16 +56,6 @@ def problems(
     return caught.value.problems
 
 
-def test_nothing_given_is_the_defaults() -> None:
-    found = settings()
-    assert found == Settings()
-    assert (found.connections, found.duration_ns, found.rounds, found.boots) == (32, 4_000_000_000, 12, None)
-    assert found.server == Uvicorn()
-    assert found.gate == ("rps", "p99")
-    assert found.limits == {"max_error_rate": 0.0}
-    assert found.tolerances == {}
-
-
 @pytest.mark.parametrize(
     "key,value,field,parsed",
     [
@@ -279,12 +269,6 @@ def test_what_is_watched_in_a_whole_project_is_left_out_where_a_server_cannot_ha
     assert problem.startswith("watch: startup: InProcess() starts no process")
 
 
-def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
-    (problem,) = problems({"conections": 4, "colour": "red"})
-    assert problem.startswith("unknown key 'conections' (did you mean connections?), unknown key 'colour'")
-    assert problem.endswith(f". Valid keys are {', '.join(KEYS)}")
-
-
 RATE_RAMP = RateRamp(stages=(Stage(duration_ns=10 * SECOND, target=100.0), Stage(duration_ns=30 * SECOND, target=0.0)))
 CONNECTION_RAMP = ConnectionRamp(
     stages=(Stage(duration_ns=0, target=20.0), Stage(duration_ns=SECOND // 2, target=50.0))
@@ -314,12 +298,6 @@ def test_shapes_of_load(written: dict[str, object], field: str, value: object, c
     found = settings(written)
     assert getattr(found, field) == value
     assert found.connections == connections
-
-
-def test_the_closest_shape_of_load_wins() -> None:
-    found = settings({"burst": 5}, marker={"rate": 10})
-    assert (found.burst, found.rate) == (5, None)
-    assert settings({"rate": None}, marker={"rate": 10}, ini={"connections": 3}) == settings(ini={"connections": 3})
 
 
 def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer() -> None:
@@ -394,16 +372,6 @@ def test_pairs_fill_the_time_that_is_left(left_ns: int, more_ms: int, usual_ms: 
     assert plan.next_pair_ns(2, left_ns=left_ns, more_ns=more_ns) == plan.first_pair_ns
 
 
-def test_pairs_are_loaded_twice_as_long_as_their_start_ups_take_within_limits() -> None:
-    plan = planned()
-    for more_ms, usual_ms in ((100, 1_000), (600, 1_200), (1_000, 2_000), (4_000, 3_000)):
-        pair_ns = plan.next_pair_ns(3, left_ns=10**15, more_ns=1_000_000 * more_ms)
-        assert round(pair_ns / 1_000_000) == usual_ms
-    for cycle_ms, usual_ms in ((100, 1_000), (300, 2_100), (450, 3_000)):  # of slow requests they have seven cycles
-        pair_ns = plan.next_pair_ns(3, left_ns=10**15, more_ns=100_000_000, cycle_ns=1_000_000 * cycle_ms)
-        assert round(pair_ns / 1_000_000) == usual_ms
-
-
 @pytest.mark.parametrize(
     "keys,boots",
     [
@@ -420,12 +388,6 @@ def test_pairs_are_loaded_twice_as_long_as_their_start_ups_take_within_limits() 
 def test_how_many_boots_share_a_run(keys: dict[str, object], boots: int) -> None:
     assert planned(**keys).boots == boots
     assert smoked(**keys).boots == 1
-
-
-@pytest.mark.parametrize("server", [InProcess(), Uvicorn(port=18_123), Url("http://127.0.0.1:9")])
-def test_what_is_there_only_once_makes_the_whole_run(server: ServerSpec) -> None:
-    plan = planned(server=server)
-    assert (plan.boots, plan.load.rounds) == (1, 12)
 
 
 @pytest.mark.parametrize(
@@ -568,13 +530,6 @@ def test_a_load_that_is_whole_is_each_of_them(keys: dict[str, object]) -> None:
     assert plan.limiting.close
 
 
-def test_a_rate_is_looked_at_for_longer() -> None:
-    plan = planned(rate=1000)
-    assert plan.probe == replace(plan.limiting, close=False) == plan.turn
-    looked = plan.profile()
-    assert (looked.rate, looked.warmup_ns, looked.round_ns) == (1000, 0, 2 * SECOND)
-
-
 @pytest.mark.parametrize("max_s,spent_s,timeout_s", [(5, 3.2, 2.8), (5, 20, 2.5), (20, 7, 14), (40, 9, 30)])
 def test_after_a_comparison_that_was_given_up_no_answer_is_waited_for_beyond_the_time(
     max_s: int, spent_s: float, timeout_s: float
@@ -654,12 +609,6 @@ def test_it_takes_a_minute_on_three_boots_unless_told_otherwise_and_that_on_each
     smoke = searched(searching(), smoke=True)
     assert not smoke.searches
     assert smoke.load.requests == 8
-
-
-def test_only_limits_of_latency_and_errors_are_searched_by() -> None:
-    plan = searched(searching(max_error_rate="0.1%", max_rss="1GiB", min_capacity=10))
-    assert plan.search_limits == {"max_p99": 0.1, "max_error_rate": 0.001}
-    assert plan.search_title == "the highest rate with max_error_rate 0.1 %, max_p99 100 ms"
 
 
 def test_a_request_that_takes_far_too_long_has_failed() -> None:
