@@ -1,1 +1,1 @@
-"""Old and new code: its Git tree, the place of its files, and its packages."""
+"""The old and the new code: their Git trees, the directories of their files, and their packages."""

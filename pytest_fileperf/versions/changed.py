@@ -1,10 +1,10 @@
-"""Decides from a change's files whether one of them can matter to a server whose loaded files are known.
+"""Decides whether a changed file can matter to a server, given the files that the server has loaded.
 
     known      the server's files when its baseline was stored, and the files of its test
-    reached    these, and each module that a reached file names: it may be imported later, or by new code
+    reached    the known files, and each module that a reached file names: the server may still import the module
 
 A file names a module if it contains every word of the module's dotted name. The first word must be in an import or a
-string. Words are compared, not syntax, so that too many files count rather than too few.
+string. Only words are compared, not syntax. So too many files may count, but hardly ever too few.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server with the files `loaded`, or to its test. Else empty."""
+        """Returns a changed file that may matter to a server with the files `loaded` or to its test, or an empty text."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
@@ -56,7 +56,7 @@ class Change:
     def _touching(self, loaded: frozenset[str], of_test: frozenset[str]) -> Iterator[str]:
         known = loaded | of_test
         yield from (path for path in self._changed if path in known or _UNNAMED.search(path))
-        # A settings file of pytest reaches nothing: the server has loaded the app that it names.
+        # Names in pytest's settings file need not be followed: `loaded` already has the app that this file names.
         sources = loaded | {path for path in of_test if path.endswith(_MODULES)}
         reached = self._reached(sources) if self._changed else set()
         directories = {_directory(path) for path in loaded if path.endswith(_MODULES)}
@@ -73,7 +73,7 @@ class Change:
     def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
         """Returns whether a file in `reached` names the file `path`, or a directory above `path`.
 
-        If `path` is at the repository's top beside loaded modules, its suffix is enough, as in `"*.html"`.
+        Naming the suffix, as in `"*.html"`, is enough if `path` and a loaded module are at the repository's top.
         """
         *above, name = path.split("/")
         is_beside = not above and "" in directories
@@ -116,7 +116,7 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns the words of a module's dotted name, below the innermost of `roots` (directories); else empty."""
+        """Returns a module's dotted name as words, below the innermost directory in `roots`. Empty outside of `roots`."""
         root = self._root_of(path)
         while root not in roots:
             if not root:

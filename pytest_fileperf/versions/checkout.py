@@ -24,9 +24,9 @@ from pytest_fileperf.versions.tree import CodeTree
 
 _PYTHON = "python:"
 _OLDEST = (3, 11)
-"""This package's oldest Python: another interpreter must run this package."""
+"""The oldest Python that can run this package. The old code's interpreter has to run it."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
-"""Prints version and environment, in a syntax that even old Pythons understand."""
+"""Code that prints Python's version and its environment's directory, in a syntax that even old Pythons understand."""
 _PATIENCE_S = 30.0
 """How long an interpreter may take to report its version."""
 
@@ -58,7 +58,8 @@ class Checkout:
     """Writes a commit's files to a directory that exists within the `with` block. Entering returns their `CodeTree`.
 
     Servers of this code must end within the block. The user's index, files, branches, stash and worktrees stay as they
-    are. A class, not a generator: a forked process may collect objects as garbage, and would run a generator's end.
+    are. This isn't a generator function, because a forked process may discard the object. A discarded generator would
+    run its `finally` block, and remove the files.
     """
 
     def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:
@@ -163,7 +164,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches the ref `text`, and `, or `. Empty if no command can fetch this ref."""
+    """Returns the command that fetches the ref `text`, followed by `, or `. Empty if no command can fetch this ref."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -244,7 +245,7 @@ def project_name(directory: Path) -> str:
     """Returns the name of the remote repository `origin`. Without a remote, returns the directory's name."""
     repository = _usable_repository(directory)
     remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
-    # A URL's host may follow a login, and its path may precede a token.
+    # A URL may contain a login before its host, and a token after its path.
     path = re.sub(r"^\w+://[^/]*|[?#].*|[/\s]+$", "", remote)
     name = re.split(r"[/:\\]", path)[-1].removesuffix(".git")
     return name if name and "@" not in name else directory.name
@@ -260,7 +261,7 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each dependency file at the top of both trees that differs, such as pyproject.toml."""
+    """Returns a sentence for each dependency file, such as pyproject.toml, that differs at the top of the two trees."""
     return tuple(
         f"{name} differs between the versions, but both run with the packages installed here. To compare "
         "dependencies, use --fileperf-against=python:…"

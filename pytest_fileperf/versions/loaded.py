@@ -1,4 +1,7 @@
-"""Compares the files that a server loaded with its Git tree, which lacks ignored files and code elsewhere."""
+"""Compares the files that a server loaded with its code's Git tree.
+
+The tree lacks files that Git ignores, and files outside the repository.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,27 @@ from pytest_fileperf.versions.tree import CodeTree, import_directory, is_install
 Digests: TypeAlias = Mapping[str, str]
 """A digest of each file's content, by name. Names are relative to the tree's top.
 
-A file elsewhere has the name `…/PATH`. PATH is relative to the directory from which Python imports the file.
+A file outside the tree has the name `…/PATH`. PATH is relative to the directory from which Python imports the file.
 """
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|whl|zip)[/\\])?", re.DOTALL)
 _OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
 """Names of files that contain only the version. Builds write such a file anew for each commit."""
 _HEADER = struct.Struct("<4sIII")
-"""A compiled file's header: magic number, flags, then its source's time in seconds and size in bytes."""
+"""A compiled file's header: magic number, flags, the source's modification time (seconds), the source's size (bytes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFiles:
     modules: tuple[str, ...] = ()
-    """Files of the server's modules, not the interpreter's. For a command: its directory, program and named files."""
+    """Files of the server's modules, without the interpreter's.
+
+    For a command: its directory, its program and the files named in its words.
+    """
     installed: tuple[str, ...] = ()
-    """Loaded files of installed packages. For a command: files that Python finds in place of the old code's."""
+    """Loaded files of installed packages.
+
+    For a command: installed files that Python finds instead of the old code's files.
+    """
     read: tuple[str, ...] = ()
     """Other files that the server read while its app was imported and started."""
     is_known: bool = False
@@ -50,7 +59,7 @@ class LoadedFiles:
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
     """Returns digests of the loaded files that are missing in `paths`, the files of a Git tree.
 
-    Data files count only below the tree's top. An installed file counts only if the Git tree has a file of its name.
+    Data files count only below the tree's top. An installed file counts only if the Git tree has a file with its name.
     """
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found, modules = {}, set(loaded.modules)
@@ -62,13 +71,13 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
         if top is not None:
             name = real.relative_to(top).as_posix()
             above = (directory.as_posix() for directory in PurePosixPath(name).parents)
-            # A tree contains only the name of a repository within.
+            # For a repository inside the tree, Git lists only that repository's directory.
             is_known = top == tops[0] and (name in paths or any(directory in paths for directory in above))
         else:
             name, is_known = f"…/{_from_import(real).as_posix()}", file not in modules
         if not is_known and ".git" not in real.parts:
             found[name] = _digest_of(real)
-    # `b/c.py` for `a/b/c.py`, and so on, with at least two parts: a name alone tells little.
+    # The ends of each path, as `b/c.py` for `a/b/c.py`. They have at least two parts: many files have the name `c.py`.
     split = (path.split("/") for path in paths if loaded.installed and path.endswith(".py"))
     ends = {"/".join(parts[at:]) for parts in split for at in range(len(parts) - 1)}
     for path in map(Path, loaded.installed):
@@ -109,10 +118,10 @@ def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
 
 
 def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
-    """Returns an installed file that Python loads in place of the two trees' different files. Empty without one.
+    """Returns an installed file that Python loads although this file differs between the two trees. Else empty.
 
     Both versions then run an installed copy of the project. A package is such a copy if one of its files equals the
-    file in a tree.
+    file in one of the trees.
     """
     if tree.here is None or tree.there is None:
         return ""
@@ -145,9 +154,9 @@ def is_among_packages(path: Path) -> bool:
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns the first source whose compiled file is outdated but would still run, and that file. None without one.
+    """Returns (a source, its compiled file) for the first compiled file that is outdated but would still run, or None.
 
-    Python trusts a compiled file that notes the source's size and its time in whole seconds.
+    Python runs a compiled file if the source still has the size and the time (in whole seconds) stored in that file.
     """
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):

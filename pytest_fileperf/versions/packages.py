@@ -1,7 +1,7 @@
 """Lists installed packages, and makes interpreters with exactly the packages of an earlier list.
 
-The user's cache keeps a virtual environment for each list. A new one is built in a temporary directory beside the
-others, then renamed. So several runs can build it at once.
+The user's cache keeps a virtual environment for each list. A new environment is built in a temporary directory beside
+the others, then renamed. So several runs can build the same environment at once.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _by_uv(environment: Path, packages: Collection[str], listed: Path) -> list[l
     if uv is None:
         return []
     make = [uv, "venv", "--no-project", "--python", sys.executable, str(environment)]
-    # Compiled, as a server that has to compile at start-up has another memory layout.
+    # The packages are compiled, because a server that compiles them at start-up has another memory layout.
     fill = [uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(python_of(environment))]
     return [make, [*fill, "--requirement", str(listed)]] if packages else [make]
 
@@ -215,16 +215,16 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
         raise PlanError(why_not_installed(re.sub(r"\x1b\[[0-9;]*m", "", output), packages))
 
 
-# --- The packages of an interpreter, and interpreters with packages from another day
+# --- Lists an interpreter's packages, and finds an interpreter with the packages of an earlier list
 
 _LENT = "pytest-fileperf"
-"""Every server gets the copy of this package that runs here: `serve.job.lend_package`."""
+"""This package's own name. `serve.job.lend_package` gives every server the copy that runs here."""
 _KEPT = 8
 _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns versions by name (as in PEP 503) of all distributions on `path`, or else on `sys.path`, sorted.
+    """Returns the versions of all distributions on `path` (by default `sys.path`), by PEP 503 name, sorted.
 
     If a package does not come from an index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
@@ -242,9 +242,9 @@ def _changed_ns(entry: str) -> int:
 
 @cache
 def _packages_on(path: Sequence[str], changed_ns: Sequence[int]) -> Mapping[str, str]:
-    """Does the work of `installed_packages`. A session asks three times, and each package takes 0.2 ms.
+    """Does the work of `installed_packages`. The cache saves 0.2 ms per package: a session calls this three times.
 
-    `changed_ns` only tells that an earlier result is out of date.
+    `changed_ns` is only part of the cache's key, so that an outdated result isn't used again.
     """
     found: dict[str, str] = {}
     is_ours = cache(is_of_the_interpreter)
@@ -367,14 +367,14 @@ def _tell_programs(was: Path, now: Path) -> None:
 
 
 def _bound(cache: Path) -> None:
-    """Removes leftovers of ended runs. Keeps the `_KEPT` last used environments, and all used within an hour."""
+    """Removes leftovers of ended runs. Keeps the `_KEPT` last used environments, and all used in the last hour."""
     ages_s: list[tuple[float, Path]] = []
     for path in cache.iterdir():
         with suppress(OSError):  # another run removed it
             ages_s.append((time.time() - path.stat().st_mtime, path))
     environments = [each for each in sorted(ages_s) if not each[1].name.startswith((_BUILDING, _REMOVING))]
     for age_s, path in ages_s:
-        # Within an hour it may be in use, or a run may still build it.
+        # An environment used in the last hour may still be in use, or another run may still build it.
         if age_s > 3600 and (age_s, path) not in environments[:_KEPT]:
             _remove(path)
 

@@ -18,7 +18,7 @@ NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
 """The longest time for most commands. Git answers at once, but a slow file system does not."""
 _COPY_S = 900.0
-"""The longest time for a copy. Partial clones and LFS may fetch a large tree only now."""
+"""The longest time for a copy. Partial clones and LFS may download a large tree's files during the copy."""
 _OF_ONE_REPOSITORY = frozenset((
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_INDEX_VERSION", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE",
@@ -113,7 +113,7 @@ class Repository:
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(index)}
         try:
             _git("read-tree", commit, directory=tree, where=where, timeout_s=_COPY_S)
-            # A filter may not end, such as one that fetches files.
+            # A filter, such as one that fetches files, may never end.
             _git("checkout-index", "--all", directory=tree, where=where, timeout_s=_COPY_S, made=index.parent)
             entries = _git("ls-files", "--stage", "-z", directory=tree, where=where).split("\0")
         except GitError as error:
@@ -150,7 +150,7 @@ class Repository:
         top = self.top / path
         if (top / ".git").exists():
             return find_repository(top)
-        # Its name is usually its path.
+        # A submodule's name is usually its path.
         words = ("config", "--null", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
         pairs = (entry.partition("\n")[::2] for entry in (self.answers(*words) or "").split("\0"))
         names = (key.removeprefix("submodule.").removesuffix(".path") for key, value in pairs if value == path)
@@ -187,7 +187,7 @@ def find_repository(directory: Path) -> Repository | None:
             if broken := next((top for top in (directory, *directory.parents) if (top / ".git").exists()), None):
                 raise PlanError(_damaged(broken, error)) from error
             return None
-        # If another user owns the files, one of the lines is a command.
+        # If another user owns the files, one line of Git's message is a command that helps.
         if command := next((line.strip() for line in said.splitlines() if "safe.directory" in line), ""):
             said = f"{said.splitlines()[0]}. If you trust whoever owns that directory, run `{command}`"
         raise PlanError(f"Git does not read the repository of {directory}: {said}") from error

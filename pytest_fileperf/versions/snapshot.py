@@ -1,7 +1,7 @@
 """Makes Git trees from the current files and from commits.
 
-They lack the baselines, so that committing a baseline changes no tree. They also lack the files that Python and pytest
-write beside the code.
+These trees lack the baselines, so that committing a baseline changes no tree. They also lack the files that Python and
+pytest write beside the code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Snapshots:
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """Trees lack all files in the paths `left_out`, and all but Python files in the paths `outputs`.
+        """Trees leave out all files in the paths `left_out`. From the paths `outputs`, they take only Python files.
 
         These paths are relative to the repository's top.
         """
@@ -136,7 +136,7 @@ class Snapshots:
         users = self.repository.directory / "index"
         head = self.repository.head()
         if users.exists():
-            # With its time, by which Git finds files that changed in the same second.
+            # The copy keeps the index's time, because Git needs it to find files that changed in the same second.
             times = users.stat()
             shutil.copyfile(users, self._index)
             os.utime(self._index, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -159,7 +159,7 @@ class Snapshots:
         self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:
-        """Returns the new files for a tree, which Git neither tracks nor ignores: sources, and files in `also`.
+        """Returns files that Git neither tracks nor ignores, and that a tree takes: sources, and files in `also`.
 
         A repository within this one is a single path.
         """

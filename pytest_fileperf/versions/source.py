@@ -33,7 +33,7 @@ _MOST_COMMITS = 20
 """The most commits to check from each of two searches. A check takes up to 0.1 s (20,000 files)."""
 _PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
-"""With this environment variable, a search for code downloads nothing (Git 2.44 and newer)."""
+"""With this environment variable, Git downloads nothing while we search for code (Git 2.44 and newer)."""
 
 
 def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _is_whole(repository: Repository, tree: str) -> bool:
     return not any(line.startswith("?") for line in listed.split("\n")) and _is_a(repository, "tree", tree)
 
 
-# --- Which kept code a baseline still names
+# --- Finds the kept code that baselines still name
 
 _NEEDED_PATIENCE_S = 10.0
 
@@ -276,7 +276,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns `here`, with a tree that also includes loaded new files that aren't sources, except secrets."""
+        """Returns `here`, but its tree also has loaded new files, even if they aren't sources. Secrets are left out."""
         here = self.here
         found = loaded.among(map(self.path, self._new))
         read = [name for name in self._new if self.path(name) in found and not _SECRET.search(name)]
@@ -463,11 +463,11 @@ def _why_not_found(repository: Repository) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Returns an error's first line: Git writes one for each file that fails."""
+    """Returns an error's first line, because Git writes a line for each file that fails."""
     return str(error).split("\n", 1)[0]
 
 
-# --- The commit before the current one, for comparisons that would compare it with itself
+# --- The commit before the current one, for comparisons that would compare the current code with itself
 
 
 def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping[str, str] = os.environ) -> CodeTree:

@@ -15,7 +15,7 @@ from pathlib import Path
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
-"""Begins the names of setuptools' modules for editable installs. Each has a `MAPPING` from names to paths."""
+"""The names of setuptools' modules for editable installs begin so. Each module has a `MAPPING` from names to paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,9 @@ class CodeTree:
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
         """Returns this code's `sys.path`, made from the test run's `entries`.
 
-        A None in the result stands for the entries that the code's interpreter has itself. It comes first, to use a
-        version that is installed there, or last if `there` is given. If the code has another interpreter, entries of
-        this one, such as site-packages, are left out.
+        If the code has another interpreter, the entries of this interpreter, such as site-packages, are left out. A
+        None stands for the other interpreter's own entries. It is the last entry if `there` is given. Otherwise it is
+        the first entry, so that Python finds an installed version of the code first.
         """
         if self.is_here:
             return tuple(entries)
@@ -132,7 +132,8 @@ class CodeTree:
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
         """Returns the results of `path` for those `paths` that also exist in the tree `there`.
 
-        For another interpreter, which lacks the editable installs, also returns the other paths, unchanged.
+        If the code has an interpreter of its own, also returns the other paths, unchanged. That interpreter lacks the
+        editable installs.
         """
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
@@ -178,10 +179,10 @@ def is_installed(path: Path) -> bool:
 
 
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
-    """Returns the directories that contain `files` outside of the tree and of the interpreter.
+    """Returns the directories of loaded `files` that belong neither to the tree nor to the interpreter.
 
-    A server loaded the files. Old and new code share such files, so a comparison misses changes in them. For a package,
-    the directory from which Python imports it is returned. Shorter paths come first. Directories below another returned
+    Old and new code share such files, so a comparison misses changes in them. For a package's file, returns the
+    directory from which Python imports the package. Shorter paths come first. Directories below another returned
     directory are left out.
     """
     if tree.here is None:
