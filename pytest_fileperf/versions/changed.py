@@ -47,7 +47,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server with the files `loaded` or to its test, or an empty text."""
+        """Returns a changed file that may matter to a server with the files `loaded`, or to its test. Empty for none."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
@@ -116,7 +116,7 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns a module's dotted name as words, below the innermost directory in `roots`. Empty outside of `roots`."""
+        """Returns a module's dotted name as words, below the innermost directory in `roots`. Empty outside `roots`."""
         root = self._root_of(path)
         while root not in roots:
             if not root:

@@ -30,7 +30,7 @@ _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|wh
 _OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
 """Names of files that contain only the version. Builds write such a file anew for each commit."""
 _HEADER = struct.Struct("<4sIII")
-"""A compiled file's header: magic number, flags, the source's modification time (seconds), the source's size (bytes)."""
+"""A compiled file's header: magic number, flags, and the source's modification time (seconds) and size (bytes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def is_among_packages(path: Path) -> bool:
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
     """Returns (a source, its compiled file) for the first compiled file that is outdated but would still run, or None.
 
-    Python runs a compiled file if the source still has the size and the time (in whole seconds) stored in that file.
+    Python runs a compiled file if it contains the source's present size and time. Times are in whole seconds.
     """
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
