@@ -47,7 +47,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server with the files `loaded`, or to its test. Empty for none."""
+        """Returns a changed file that may matter to a server with the files `loaded`, or to its test. Else empty."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
