@@ -59,7 +59,8 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> l
     if not grown:
         noise = f" from the sampling noise ({base.samples:,} samples before, {now.samples:,} now)"
         torn = any(side.torn or side.torn_stacks for side in (base, now))
-        why = ": threads kept running while they were sampled, so their stacks are unreliable" if torn else noise
+        running = ": threads ran on while they were sampled, so their stacks are unreliable. Try fewer connections"
+        why = running if torn else noise
         return [wrapped(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]

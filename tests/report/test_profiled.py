@@ -140,7 +140,7 @@ def test_the_rest_and_what_was_saved_are_said(growths: list[FunctionGrowth], sai
             BASE,
             replace(NOW, torn=True),
             "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out:\n"
-            "  threads kept running while they were sampled, so their stacks are\n  unreliable",
+            "  threads ran on while they were sampled, so their stacks are\n  unreliable. Try fewer connections",
         ),
         (
             replace(BASE, samples=0),
