@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from judge.sides import known
 from measure.recordings import MS, SECOND, STATES, Core, Made, in_ms, use
 
 from pytest_fileperf.host.sample import Sample
@@ -360,18 +361,14 @@ def test_a_loop_that_is_not_blocked(looks: str, ends_ms: Sequence[int]) -> None:
 
 
 def test_every_request_blocks_it() -> None:
-    stalls = found("b" * 50, range(20, 201, 20))
-
-    assert stalls is not None
+    stalls = known(found("b" * 50, range(20, 201, 20)))
     assert stalls.typical_s == pytest.approx(0.02)
     assert stalls.lost_s == pytest.approx(4 * 0.02)
     assert stalls.waits
 
 
 def test_one_request_of_many_blocks_it_by_computing() -> None:
-    stalls = found("i" * 10 + "r" * 50 + "i" * 190, (*range(2, 40, 4), *range(244, 1000, 4)), connections=None)
-
-    assert stalls is not None
+    stalls = known(found("i" * 10 + "r" * 50 + "i" * 190, (*range(2, 40, 4), *range(244, 1000, 4)), connections=None))
     assert stalls.typical_s == pytest.approx(0.2, abs=0.006)
     assert stalls.lost_s == pytest.approx(0.02, abs=0.002)  # 0.2 s in each second, of which half is left on average
     assert not stalls.waits
@@ -384,9 +381,7 @@ def test_the_functions_that_hold_it() -> None:
 {ROOT};call (/p/app.py:3);small (/p/app.py:20) 30
 thread (8): worker;work (/p/app.py:1) 999
 """
-    held = held_by([text.strip()])
-
-    assert held is not None
+    held = known(held_by([text.strip()]))
     assert [frame.function for frame in held][-2:] == ["call", "export"]
     assert held_by([f"{ROOT} 600"]) is None
     assert held_by([]) is None
@@ -445,9 +440,7 @@ def test_a_wait_is_named_unless_the_core_hides_it(
 
 @pytest.mark.parametrize("connections", [1, 2, 8])
 def test_a_long_wait_and_a_little_cpu_time_is_a_wait(connections: int) -> None:
-    loss = lost(connections, (0.06, 0.05), (0.1, 5.0))
-
-    assert loss is not None
+    loss = known(lost(connections, (0.06, 0.05), (0.1, 5.0)))
     assert loss.cpu_share < 0.15
     assert loss.wait_s == pytest.approx(loss.total_s - loss.cpu_s)
 
@@ -455,9 +448,7 @@ def test_a_long_wait_and_a_little_cpu_time_is_a_wait(connections: int) -> None:
 def test_what_others_on_the_machine_may_have_done_is_neither_cpu_time_nor_a_wait() -> None:
     base = Served(latency_s=6 * MS_S, cpu_s=0.08 * MS_S, connections=16, core_delay=2.0)
 
-    loss = loss_of(base, Served(latency_s=58 * MS_S, cpu_s=0.31 * MS_S, connections=16, core_delay=11.0))
-
-    assert loss is not None
+    loss = known(loss_of(base, Served(latency_s=58 * MS_S, cpu_s=0.31 * MS_S, connections=16, core_delay=11.0)))
     assert loss.cpu_share < 0.1
     assert loss.others_s > 0.5 * loss.total_s
     assert loss.cpu_s + loss.others_s + loss.wait_s == pytest.approx(loss.total_s)
@@ -467,9 +458,7 @@ def test_others_who_had_as_much_of_the_core_before_are_no_cause() -> None:
     """They only make what CPU time grew by longer: here it is 3.3 times as much, and so is the latency."""
     base = Served(latency_s=8.9 * MS_S, cpu_s=0.062 * MS_S, connections=32, core_delay=4.0)
 
-    loss = loss_of(base, Served(latency_s=29.4 * MS_S, cpu_s=0.205 * MS_S, connections=32, core_delay=4.2))
-
-    assert loss is not None
+    loss = known(loss_of(base, Served(latency_s=29.4 * MS_S, cpu_s=0.205 * MS_S, connections=32, core_delay=4.2)))
     assert loss.cpu_share > 0.8
     assert loss.others_s < 0.1 * loss.total_s
 
@@ -486,18 +475,14 @@ def test_an_open_loop(more_cpu_ms: float, more_ms: float, cpu_share: float) -> N
     base = Served(latency_s=2 * MS_S, cpu_s=1 * MS_S, connections=64, rate=50)
     now = Served(latency_s=(2 + more_ms) * MS_S, cpu_s=(1 + more_cpu_ms) * MS_S, connections=64, rate=50)
 
-    loss = loss_of(base, now)
-
-    assert loss is not None
+    loss = known(loss_of(base, now))
     assert loss.cpu_share == pytest.approx(cpu_share, abs=0.06)
 
 
 def test_an_open_loop_that_a_core_cannot_serve_lost_its_time_to_cpu() -> None:
     base = Served(latency_s=2 * MS_S, cpu_s=1 * MS_S, connections=64, rate=100)
 
-    loss = loss_of(base, Served(latency_s=3.0, cpu_s=12 * MS_S, connections=64, rate=83))
-
-    assert loss is not None
+    loss = known(loss_of(base, Served(latency_s=3.0, cpu_s=12 * MS_S, connections=64, rate=83)))
     assert loss.cpu_share == 1
 
 

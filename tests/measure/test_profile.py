@@ -545,6 +545,12 @@ def test_a_server_s_function_that_costs_a_little_more_where_it_is_called_is_no_c
     assert sorted(one.frame.function for one in blamed(now, base)) == named
 
 
+@pytest.mark.parametrize("more,functions", [(200, ["burn"]), (300, ["burn", "handler"])])
+def test_a_caller_of_the_greatest_cause_that_grew_by_little_itself_is_no_cause(more: int, functions: list[str]) -> None:
+    """Its caches and its garbage may be those of the cause."""
+    assert [each.frame.function for each in blamed(with_more({f"{HANDLER} > burn": 1000, HANDLER: more}))] == functions
+
+
 def test_what_only_one_look_shows_is_no_cause() -> None:
     """A profiler that had to wait for its core takes many samples of one moment."""
     burst = {"boot > run_asgi > gzip": 200}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judge.sides import known
 from pytest_benchmark.stats import Stats
 from report.samples import FAILURES, REGRESSED, recording, result
 
@@ -149,16 +150,14 @@ def test_the_real_command_compares_two_runs(tmp_path: Path, monkeypatch: pytest.
 def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     facts = run_document(None, "a project")
-    path = save_benchmarks({**facts, "benchmarks": benchmarks_of(session_record([result()]))})
-    assert path is not None
+    path = known(save_benchmarks({**facts, "benchmarks": benchmarks_of(session_record([result()]))}))
     assert re.fullmatch(r"\.benchmarks/[^/]+-CPython-3\.\d+-\d+bit/0001_unversioned_\d{8}_\d{6}\.json",
                         path.relative_to(tmp_path).as_posix())  # fmt: skip
     stored = json.loads(path.read_text())
     assert stored["machine_info"]["python_implementation"] == "CPython"
     assert (stored["commit_info"]["id"], stored["commit_info"]["project"]) == ("unversioned", "a project")
     changed = {**run_of(result()), "commit_info": {"id": "0123abc", "dirty": True}}
-    path = save_benchmarks(changed, storage=str(tmp_path))
-    assert path is not None
+    path = known(save_benchmarks(changed, storage=str(tmp_path)))
     assert re.fullmatch(r"0001_0123abc_\d{8}_\d{6}_uncommitted-changes\.json", path.name)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judge.sides import known
 from report.samples import CPU_REGRESSED, ERRORS, NEW, PASSED, recording, result, stored
 from texts import CHARACTERS, texts
 
@@ -155,12 +156,10 @@ def test_two_parameters_make_a_grid_with_the_longer_one_as_rows() -> None:
         cross("server,size", *((server, size) for size, server in FULL)),
         cross("kind,size,how,server", *(("get", size, f"with {size}", server) for size, server in FULL)),
     ):
-        grid = grid_of(results)
-        assert grid is not None
+        grid = known(grid_of(results))
         assert grid == (("size", "server"), {pair: at for at, pair in enumerate(FULL)})
         assert sides_of(grid) == (("1KiB", "1MiB", "9MiB"), ("uvicorn-1", "uvicorn-2"))
-    grid = grid_of(cross("size,server", *FULL[:-1]))
-    assert grid is not None
+    grid = known(grid_of(cross("size,server", *FULL[:-1])))
     assert ("9MiB", "uvicorn-2") not in grid[1]
 
 
@@ -194,8 +193,7 @@ def test_there_is_no_grid_without_two_parameters_that_tell_all_apart(results: li
 )
 def test_a_grid_is_turned_or_left_out_where_it_is_too_wide(width: int, heading: list[str]) -> None:
     group = stored("variants").groups[1]
-    grid = grid_of(group.results)
-    assert grid is not None
+    grid = known(grid_of(group.results))
     columns = ("uvloop", "asyncio", "3.13 free-threaded", "3.14 free-threaded")
     shown = [(row, column) for row in ("bare", "protocol") for column in columns]
     lines = grid_lines((grid[0], {each: grid[1].get(each, 0) for each in shown}), group, Screen(width=width))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from judge.sides import known
 from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
@@ -287,8 +288,7 @@ def test_a_partial_clone_that_lacks_files_of_the_tree_takes_them_from_the_commit
     git(tmp_path, "clone", "--quiet", "--filter=blob:none", repo.top.as_uri(), "partial")
     partial = Repo(tmp_path / "partial")
     with source(partial) as opened:
-        there = opened.code(stored.tree, stored.commit).there
-        assert there is not None
+        there = known(opened.code(stored.tree, stored.commit).there)
         assert (there / "app.py").read_text() == "second"
 
 
@@ -573,8 +573,7 @@ def test_files_that_git_ignores_are_the_same_on_both_sides(repo: Repo, tmp_path:
     with repo.write("data.bin", "").open("r+b") as file:
         file.truncate((16 << 20) + 1)
     with source(repo) as opened:
-        there = opened.code(stored.tree, stored.commit).there
-        assert there is not None
+        there = known(opened.code(stored.tree, stored.commit).there)
         names = sorted(str(path.relative_to(there)) for path in there.rglob("*") if not path.is_dir())
         assert names == [".env", ".gitignore", "app.py", "local_tracked.py", "pkg/app.py", "pkg/local_settings.py"]
         assert (there / "pkg/local_settings.py").read_text() == "here"
@@ -634,8 +633,7 @@ def test_code_that_a_baseline_outside_the_repository_needs_is_not_forgotten(repo
 
 
 def test_code_is_kept_where_git_cannot_say_in_time_who_needs_it(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = find_repository(repo.top)
-    assert found is not None
+    found = known(find_repository(repo.top))
     assert needed_among(found, {"1" * 40}, repo.top / BASELINES) == set()
     monkeypatch.setattr("pytest_fileperf.versions.source._NEEDED_PATIENCE_S", 0)
     assert needed_among(found, {"1" * 40}, repo.top / BASELINES) == {"1" * 40}

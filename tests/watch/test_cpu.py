@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
+from judge.sides import known
 from serve.processes import Scripted, scripted
 
 from pytest_fileperf.host import cpu
@@ -80,13 +81,11 @@ def test_cpu_time_is_what_psutil_sees(worker: Worker) -> None:
 @linux
 def test_peak_memory_starts_anew(worker: Worker) -> None:
     worker.do("allocate")
-    peak = peak_rss_bytes([worker.pid])
-    assert peak is not None
+    peak = known(peak_rss_bytes([worker.pid]))
     assert peak > 64 << 20
     if not reset_peak_rss([worker.pid]):
         pytest.skip("this system does not allow a reset")
-    rest = peak_rss_bytes([worker.pid])
-    assert rest is not None
+    rest = known(peak_rss_bytes([worker.pid]))
     assert rest < peak - (60 << 20)
 
 
@@ -173,17 +172,14 @@ def parent() -> Iterator[Worker]:
 def test_children_count_while_they_live_and_when_they_have_ended() -> None:
     with parent() as own:
         tree = TreeCpu([own.pid])
-        before = tree.spent_ns()
-        assert before is not None
+        before = known(tree.spent_ns())
         own.do("begin")
-        living = tree.spent_ns()
-        assert living is not None
+        living = known(tree.spent_ns())
         assert living - before >= 190_000_000
         (child,) = set(tree.pids) - {own.pid}
         assert tree.above([child]) == {own.pid}
         own.do("end")
-        ended = tree.spent_ns()
-        assert ended is not None
+        ended = known(tree.spent_ns())
         assert ended >= living - 20_000_000
         assert child not in tree.pids
         assert tree.ended_ns >= 180_000_000
@@ -230,8 +226,7 @@ def test_what_a_process_spends_is_told_for_any_stretch_of_time() -> None:
         time.sleep(0.4)
         last_ns = time.monotonic_ns()
         time.sleep(0.05)
-    whole = series.spent_ns(first_ns, last_ns)
-    assert whole is not None
+    whole = known(series.spent_ns(first_ns, last_ns))
     middle_ns = (first_ns + last_ns) // 2
     parts = series.spent_ns(first_ns, middle_ns), series.spent_ns(middle_ns, last_ns)
     assert None not in parts

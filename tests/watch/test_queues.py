@@ -76,19 +76,15 @@ def test_each_side_has_what_it_has_not_read(pairs: Pairs) -> None:
     assert counts(pairs.port).server_unsent == 0  # it was read and not acknowledged yet
 
 
-def test_an_answer_that_waits_for_the_client_is_not_under_way(pairs: Pairs) -> None:
-    _, server = pairs.connect()
-    server.send(MORE_THAN_BUFFERS)
+@pytest.mark.parametrize(
+    "sender, unsent, unread", [(0, "client_unsent", "server_unread"), (1, "server_unsent", "client_unread")]
+)
+def test_what_waits_for_the_other_side_to_read_is_not_under_way(
+    pairs: Pairs, sender: int, unsent: str, unread: str
+) -> None:
+    pairs.connect()[sender].send(MORE_THAN_BUFFERS)
 
-    until(lambda: (counts(pairs.port).server_unsent, counts(pairs.port).client_unread) == (1, 1))
-    assert counts(pairs.port).under_way == 0
-
-
-def test_a_request_that_waits_for_the_server_is_not_under_way(pairs: Pairs) -> None:
-    client, _ = pairs.connect()
-    client.send(MORE_THAN_BUFFERS)
-
-    until(lambda: (counts(pairs.port).client_unsent, counts(pairs.port).server_unread) == (1, 1))
+    until(lambda: getattr(counts(pairs.port), unsent) == getattr(counts(pairs.port), unread) == 1)
     assert counts(pairs.port).under_way == 0
 
 
