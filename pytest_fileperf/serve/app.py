@@ -62,7 +62,7 @@ class AppSpec:
         return make_app(found, name) if self.factory else check_app(found, name)
 
     def pickled(self, *, workers: int) -> bytes:
-        """Returns the pickled target. Raises AppLoadError for several workers, or if it cannot be pickled."""
+        """Returns the pickled target. Raises AppLoadError for several workers, or if the target cannot be pickled."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers. {_HOW}")
         try:
@@ -76,8 +76,8 @@ class AppSpec:
 def app_spec(app: object) -> AppSpec:
     """Returns the spec for an import string, an app object or a zero-argument factory function.
 
-    An object in an imported module becomes its import string, so that several workers can load it. Test modules,
-    conftest and `__main__` are excluded. Raises AppLoadError for other objects.
+    An object in an imported module becomes its import string, so that several workers can load it. Objects in test
+    modules, conftest and `__main__` stay objects. Raises AppLoadError for anything that isn't an app or factory.
     """
     if isinstance(app, AppSpec):
         return app
@@ -89,7 +89,7 @@ def app_spec(app: object) -> AppSpec:
             form = form if {'"', "'"} & {*app} else '"module:attribute" or "module:factory()"'
             raise AppLoadError(f"{app!r} does not name an app. Write {form}")
         return AppSpec(target, app.strip().endswith("()"))
-    # A function without arguments. A class isn't a factory: its instance was meant.
+    # A factory is a function without arguments. A class isn't a factory, because its author meant an instance.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
     if not factory:
         check_app(app, AppSpec(app).name)
@@ -103,7 +103,7 @@ def app_spec(app: object) -> AppSpec:
 
 
 def _remoteness(name: str) -> tuple[bool, bool, int, str, str]:
-    """A sort key for import strings: first other names, then nested modules, private attributes, packages of tests."""
+    """A sort key for import strings. The best name is first: outside test packages, public, in the outermost module."""
     module_name, _, attribute = name.partition(":")
     words = module_name.split(".")
     is_test = not {"test", "tests", "testing"}.isdisjoint(words)
@@ -187,7 +187,7 @@ def _imported(target: str) -> object:
         __import__(module_name)  # `python -X importtime` times this, but not `import_module`
         found: object = sys.modules[module_name]
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
-        # An import in the module may also fail: then its error names a module of another package.
+        # If the module exists, but an import in it fails, the error names a module of another package.
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             where = f"The test run in {Path.cwd()} does not find it on sys.path"
             to_do = "Name its directory in pytest's ini file, as in pythonpath = ."
@@ -298,7 +298,7 @@ def _parameters(function: object) -> str:
 
 
 class FilesRead:
-    """Replaces `open` to note which files are read. Unlike a function, it does not become a method in a class."""
+    """Replaces `open` to note which files are read. A function would become a method in a class that stores `open`."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()

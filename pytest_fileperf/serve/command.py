@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if nothing in the command depends on `code_tree`, and it would therefore run the new code."""
+    """Raises PlanError if nothing in the command depends on `code_tree`, so that the command would run the new code."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:
@@ -112,7 +112,7 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
 
 
 def _python_of(program: Path) -> str | None:
-    """Returns the Python that runs a program: itself, or the interpreter in its first line. Else None."""
+    """Returns the Python that runs a program: the program itself, or the one in the program's first line. Else None."""
     if program.name.startswith("python"):
         return str(program)
     try:
@@ -294,7 +294,7 @@ class CommandLaunch(ProcessLaunch[Command]):
         running = RunningCommand(self.spec, self.process, self._reach, self._host, self._port)
         self.time_start(running, answers_ns)
         running.tracer = tracer_in(self._env)
-        # A file whose name contains braces belongs to one start-up, and isn't code.
+        # Placeholders are not filled in here: a file whose name contains one belongs to one start-up, and isn't code.
         code = _resolved(self.spec.command, self.spec, self._env, self.code_tree)
         search_path = self._env.get("PYTHONPATH", "")
         running.loaded = _loaded_by(*code, search_path=search_path, code_tree=self.code_tree)

@@ -41,8 +41,8 @@ class Databases:
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
         """Returns why a server with the databases `theirs` must get no load, or None. `self` are the test process's.
 
-        `chosen` are the values of the user's environment variables for the server, which may name a database. The
-        advice begins a call with `server`.
+        `chosen` are the values of the user's environment variables for the server. A database that such a value names
+        may get load. The reason ends with advice, which shows how to make the server: a call that begins with `server`.
         """
         if self.settings != theirs.settings:
             return None
@@ -137,7 +137,8 @@ def _advice(mine: str, settings: str, server: str) -> str:
 # --- Queries, counted in the server's processes for each request
 #
 # SQLAlchemy and Django report each statement that they execute on a cursor, through public hooks. A context variable
-# has the request: tasks, and threads of anyio and asgiref, inherit it. Statements elsewhere belong to no request.
+# contains the request. Tasks, and threads of anyio and asgiref, inherit this variable. A statement in any other thread
+# belongs to no request.
 
 SLICE_NS = 50_000_000
 """A request's queries are reported within this time after its end, unless the event loop is blocked."""
@@ -164,7 +165,7 @@ class Statement:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
     counts: tuple[tuple[int, int], ...]
-    """Pairs of a number of queries and how many requests made this number, in ascending order."""
+    """Pairs (number of queries, number of requests that made this many queries), in ascending order."""
     statements: tuple[Statement, ...] = ()
     outside: int = 0
     """How many queries belong to no request."""
@@ -175,7 +176,7 @@ class Queries:
 
     @property
     def is_divided(self) -> bool:
-        """Whether most queries belong to no request. The mean is then all queries ÷ requests."""
+        """Whether most queries belong to no request. If so, `mean` divides all queries by the number of requests."""
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
@@ -297,7 +298,7 @@ class QueryCounter:
         request.append(statement)
         if statement not in self._placed:
             self._placed.add(statement)
-            # A statement with literals in it may be different in every request.
+            # At most 500, because a statement with literals may be different in every request.
             if (known := self._places.get(statement)) is not None or len(self._places) < 500:
                 self._places[statement] = (text_of(statement) if known is None else known[0], _users_line())
 
@@ -324,7 +325,7 @@ class QueryCounter:
 
             def wrap(connection: Any, **_: object) -> None:
                 if getattr(connection, "fileperf_counter", None) is not self:
-                    # The connection keeps these alive, until another counter replaces them.
+                    # The connection keeps the counter and the wrapper alive, until another counter replaces both.
                     connection.fileperf_counter, connection.fileperf_wrapper = self, None
                     connection.fileperf_wrapper = connection.execute_wrapper(wrapper)
                     connection.fileperf_wrapper.__enter__()

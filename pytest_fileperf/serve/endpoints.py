@@ -52,7 +52,7 @@ _FORMATS = {
     "json-string": "{}",
 }
 _AUTHORS_OWN = re.compile(r"password|token|\w+_id|\w*[a-z]Id", re.ASCII)
-"""Names of fields whose values only the author knows: secrets, and ids of rows that must exist."""
+"""Names of fields whose values only the app's author knows: secrets, and ids of rows that must exist."""
 _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 _NO_SLASH = "[^/]+"
@@ -267,7 +267,7 @@ class _Schemas:
         return whole
 
     def example_beside(self, value: Mapping[str, Any]) -> Any:
-        """Returns a parameter's or body's example that is beside its schema, not in it. None if it has none there."""
+        """Returns the example that a parameter or body has beside its schema. Ignores examples within the schema."""
         named = value.get("examples")
         examples = [self.resolve(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)

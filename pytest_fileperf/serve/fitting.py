@@ -26,7 +26,7 @@ from pytest_fileperf.serve.likeness import (
 )
 from pytest_fileperf.serve.made import Cause, Made, cause_of, in_words, loaded, tell_difference
 
-# --- Results of imports of an app in processes of their own
+# --- The results of importing an app again, in separate processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
     return Imported(problem="the import did not end in time")
 
 
-# --- The test's changes, on the app in this process: set before its lifespan, and checked after it
+# --- Sets the test's changes on this process's app before its lifespan starts, and checks them after the start
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Fitting:
                 failed = f"the server's env may have set it, and an import without that env failed ({imported.problem})"
                 raise self._refused(part, made, found, failed if imported.problem else cause.value)
         self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
-        # An attribute may stay as it is, even after it was set. So the app is described again afterwards.
+        # Setting an attribute may have no effect. So the app is described again afterwards.
         to_set, values = [part for part in differing if part not in self.left], loaded(made)
         for part in to_set:
             may_remove = not made.parts.get(part) and part[1].startswith(("config.", "state."))
@@ -136,7 +136,7 @@ class Fitting:
                 raise self._refused(part, made, now, why)
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
-    # These two are as in `RunningServer`.
+    # `changed` and `own` are described in `RunningServer`.
 
     def changed(self) -> tuple[tuple[str, str], ...]:
         parts = {} if self.made is None else self.made.parts

@@ -77,7 +77,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         await super()._serve()
 
     async def callback_notify(self) -> None:
-        """Tells gunicorn that the worker is alive. The first call also tells the test process that it is ready."""
+        """Tells gunicorn that the worker is alive, and at the first call tells the test process that it is ready."""
         await super().callback_notify()
         if not self._is_ready:
             self._is_ready = True

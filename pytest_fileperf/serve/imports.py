@@ -98,7 +98,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 
 
 def _difference(made: Made, found: Imported) -> str:
-    """Describes a change by the test: a difference between its app `made` and fresh imports `found`. Empty for none."""
+    """Describes a change by the test: how its app (`made`) differs from fresh imports (`found`). Empty if unchanged."""
     if found.problem:
         return (
             f"the test's changes of the app are unknown, because the app could not be imported again ({found.problem})"

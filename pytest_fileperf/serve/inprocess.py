@@ -117,7 +117,7 @@ class InProcessLaunch:
         self._failure: BaseException | None = None
         self._running: RunningInProcess | None = None
         self._end: Callable[[], object] | None = None
-        """Cancels the app's start, or ends the app. None before its start."""
+        """Cancels the app's start, or ends the app. None before the app's start."""
         self._ending = ""
 
     def start(self) -> None:

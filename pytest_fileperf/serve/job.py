@@ -87,7 +87,7 @@ class StartUp:
     """Whether the start is measured, for `RunningServer.startup_ns`."""
     counts_queries: bool = False
     tells_imports: bool = False
-    """Whether its log shows how long each import takes (`python -X importtime`). This slows the start down."""
+    """Whether the server's log shows how long each import takes (`python -X importtime`). This slows the start down."""
     serial: int = 0
     """The value of the placeholder `{boot}`. `ServerPool` sets `serial`, `host` and `coverage`."""
     host: str = LOOPBACK
@@ -205,7 +205,7 @@ class Job:
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
         """Yields a function that raises AppLoadError if the app would use Django's real database.
 
-        Also calls this function after the block, and in it whenever Django has connected to a database.
+        Also calls this function after the block, and during the block whenever Django has connected to a database.
         """
         theirs = Databases() if SETTINGS in self.env_given else self.databases  # explicit settings are a choice
         chosen = [os.environ.get(name, "") for name in self.env_given]
@@ -237,7 +237,7 @@ def lend_package(run_directory: Path) -> Path:
 QUERIES = "queries"
 """Names the files with lines of a `QueryCounter`."""
 STARTED = "started"
-"""Noted when a process begins to load the app. If more processes note it than there are workers, one has died."""
+"""Noted when a process begins to load the app. If more processes note it than there are workers, a worker has died."""
 HELD = "held"
 """While this file exists, the server waits after importing the app. The test process writes and removes it."""
 IMPORTED = "imported"

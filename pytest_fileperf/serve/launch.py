@@ -80,7 +80,7 @@ def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
         )
 
 
-# --- The server of a test run: one start-up at a time, and the next one ends it
+# --- The server of a test run. Only one start-up runs at a time: the next start-up ends the current one
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class _Boot:
     launch: Launch
     running: RunningServer
     startup_ns: int | None
-    """How long the start took; None if it was not measured. `running` has it only for tests that ask for it."""
+    """How long the start took; None if it was not measured. `running` has this time only for tests that ask for it."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
     """A key, its entered context manager, and the result of `__enter__`. None if none was entered."""
 
@@ -171,11 +171,12 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns the server from start-up `number` if that runs. If not, ends the current server and starts this one.
+        """Returns the server of start-up `number`. If another server runs, ends that server and starts this one.
 
         Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. A
         server's first start may compile code, so an unmeasured start comes before. `counts_queries` counts the queries
-        of requests; None accepts a server with or without it. Raises AppLoadError, PlanError or ServerStartError.
+        of requests. None accepts a server that counts queries or not. Raises AppLoadError, PlanError or
+        ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None

@@ -1,4 +1,4 @@
-"""Describes an app by its parts, to compare it with an app in another process. Sets parts from there on an app.
+"""Describes an app by its parts, to compare it with an app in another process. Sets parts of one app on the other.
 
 A part has a place and a name. The place is empty for the app itself. It is `/api` for a mounted app, and `.app` for an
 app in a wrapper. Names are, for example, `routes`, `dependency_overrides` and `state.db`.
@@ -45,7 +45,7 @@ _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "so
 def describe(value: object, *, is_outline: bool = False) -> str:
     """Returns a description: plain values as written, functions by name, objects by their attributes or `__repr__`.
 
-    For an inner function, it contains the function's line, and the values that it uses from the outer function.
+    An inner function's description contains its line, and the values that the function uses from the outer function.
     """
     for depth in range(4, 0, -1):
         with suppress(_TooMuchError):
@@ -84,7 +84,7 @@ class _Describer:
         self._is_outline = is_outline
         self._left = 5_000  # values
         self._known: dict[tuple[int, int], tuple[object, str]] = {}
-        """Objects and their descriptions, by id and depth. Kept alive, an object keeps its id from being used again."""
+        """(object, description) by (id, depth). The objects are kept alive, because their ids are then not reused."""
 
     def __call__(self, value: object, depth: int) -> str:
         self._left -= 1
@@ -243,7 +243,7 @@ def digest(text: str | bytes | bytearray) -> str:
     return hashlib.sha256(data).hexdigest()[:8]
 
 
-# --- Values in an app: attributes; and for functions as apps, arguments and the outer function's variables
+# --- Values in an app: its attributes. If the app is a function: its arguments and the outer function's variables
 
 
 def settable_in(node: object) -> dict[str, object]:
@@ -252,7 +252,11 @@ def settable_in(node: object) -> dict[str, object]:
 
 
 def values_in(node: object) -> dict[str, object]:
-    """Returns an app's attributes, a `partial`'s arguments, or the outer function's variables that a function uses."""
+    """Returns an app's attributes and their values.
+
+    If the app is a `partial`, returns its arguments. If it is a function, returns the outer function's variables that
+    it uses.
+    """
     if isinstance(node, MethodType):
         return {}
     if isinstance(node, partial):
@@ -382,7 +386,7 @@ def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
         for name in ("lifespan", "default"):
             value = part_of(node, name)
             owner = value.__self__ if isinstance(value, MethodType) else value
-            # The framework's own values refer to the whole app.
+            # The framework's own values are not sent, because they refer to the whole app.
             if not type(owner).__module__.startswith(("starlette.", "fastapi.")):
                 found.append((where, name))
     at = dict(nodes)
@@ -471,7 +475,7 @@ def _distinguishes(node: object, name: str, value: object) -> bool:
 
 def _entries(value: object, view: View) -> tuple[str, ...]:
     if isinstance(value, Mapping):
-        # A defaultdict gets an empty list for each key that is looked up.
+        # Empty items don't count: a defaultdict gets an empty list for each key that is looked up.
         items = ((key, item) for key, item in value.items() if not (isinstance(item, Sized) and len(item) == 0))
         return tuple(sorted(f"{describe(key)} → {view(item)}" for key, item in items))
     if isinstance(value, list | tuple):

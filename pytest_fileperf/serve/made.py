@@ -133,7 +133,7 @@ def made_of(
     values, names = values_to_send(app, likeness.parts), _importable_names(modules)
     with by_value():
         data, unsent = _sent(values, names)
-    # Starlette makes this stack when it is first called, by a test client or a server in this process.
+    # Starlette makes this stack when the app is first called, by a test client or a server in this process.
     stacks = [vars(node)["middleware_stack"] for _, node in places(app) if hasattr(node, "user_middleware")]
     has_run = not stacks or any(stack is not None for stack in stacks)
     return Made(likeness=likeness, values=data, unsent=unsent, has_run=has_run)
@@ -272,7 +272,7 @@ def tell_difference(
     part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the server's app"
 ) -> str:
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
-    # Passwords go before the entries are cut, so that no part of one is left.
+    # Passwords are removed before the entries are cut, so that no part of a password is left.
     mine, theirs = (tuple(map(_without_passwords, entries)) for entries in (mine, theirs))
     differing = [
         tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))

@@ -157,7 +157,7 @@ class Preloads:
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(self, invocation: Invocation, run_directory: Path, start_up: StartUp, *, start_s: float) -> str | None:
-        """Begins to import the app in a process for forks, unless one exists already. Returns the key of that process.
+        """Begins to import the app in a process for forks, unless such a process exists. Returns that process's key.
 
         Returns None if this start-up must import the app anew. In comparisons, start-ups alternate between two imports
         with different hash seeds. So a lucky import shows as a difference between start-ups.
@@ -253,7 +253,8 @@ class Preloads:
         self, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
     ) -> _Preload:
         idle = [key for key, known in self._forked.items() if not known.living and known.report is not None]
-        # Each needs its app's memory. Two apps need 10: two of each version, and one for tests without a comparison.
+        # Each process takes as much memory as its app. Two apps need 10 processes. Each app needs two with old code,
+        # two with new code, and one for tests without a comparison.
         for oldest in idle[: max(0, len(self._forked) + 1 - 10)]:
             self._forked.pop(oldest).close()
         process = Child("server")

@@ -119,7 +119,7 @@ class RunningProcess(RunningServer):
         """Raises ServerDiedError if the server has ended. Shortens the log file, so that it cannot fill a disk."""
         self._process.shorten_log()
         is_ending = self._program is None or not is_alive(self._program)
-        # A process that has ended can be collected a moment later, and so can the supervisor above it.
+        # After the server's program has ended, its supervisor needs a moment to end and to report the exit code.
         returncode = self._process.ended(wait_s=1.0 if is_ending else 0)
         if returncode is not None:
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
@@ -291,7 +291,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             child.stop(patience_s=patience_s)
 
     def time_start(self, running: RunningServer, answers_ns: int) -> None:
-        """Sets `startup_ns` if the start is timed. `answers_ns`: when it could first answer, by the monotonic clock."""
+        """Sets `startup_ns` if the start is timed. `answers_ns` is when the server could answer (monotonic clock)."""
         running.startup_ns = answers_ns - self._started_ns if self.start_up.is_timed else None
 
     def _answering(self) -> RunningProcess:

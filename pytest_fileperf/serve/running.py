@@ -54,7 +54,7 @@ class RunningServer(ABC):
     workers: int | None = None
     loop: str | None = None
     http: str | None = None
-    """The server's HTTP parser. `workers`, `loop` and this are None if nobody knows them."""
+    """The server's HTTP parser. `http`, `loop` and `workers` are None if unknown."""
     access_log: bool = False
     """Whether uvicorn logs each request. False for servers that do not report it."""
     title: str
@@ -72,13 +72,13 @@ class RunningServer(ABC):
     is_forked: bool = False
     """Whether the server is a fork of a process that had imported the app."""
     startup_ns: int | None = None
-    """The time from the start of its process until it answered. None if this was not measured."""
+    """The time from the start of the server's process until the server answered. None if this was not measured."""
     counts_queries: bool = False
     """Whether the server counts the database queries of its requests."""
     why_fresh: str = ""
-    """Why each start-up imports the app anew. Empty if start-ups share an import, or if nobody has tried that."""
+    """Why each start-up imports the app anew. Empty if start-ups share an import, or if sharing was not tried."""
     family: str = "httpx"
-    """The default package of its clients, `httpx` or `httpx2`."""
+    """The default package of the server's clients, `httpx` or `httpx2`."""
     reach: Reach = Reach()
     """How clients reach the server, besides its URL."""
     own: tuple[tuple[str, str], ...] = ()

@@ -57,7 +57,7 @@ def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) ->
 
 # --- The kinds of servers
 
-# pytest then shows the test's line, and not the arguments of a generated `__init__`, which may be secret.
+# With this name, pytest shows the test's line, and not the arguments of a generated `__init__`, which may be secret.
 __tracebackhide__ = True
 
 LOOPS = ("auto", "uvloop", "asyncio")
@@ -101,7 +101,7 @@ class AsgiSpec:
     uds: bool = False
     """Listen on a Unix socket instead of a port. Each start-up has its own socket, in a temporary directory."""
     tls: bool = False
-    """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
+    """Speak TLS, with a certificate that is made for the test run. Needs `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
     """Speak TLS with the certificate in this PEM file. Clients trust it for any host. Kept as an absolute path."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
@@ -170,13 +170,16 @@ class Command:
     ready: str | None = "/"
     """The path to request until any HTTP answer comes, even 404; None waits for a TCP connection only."""
     workers: int = 1
-    """How many cores the program gets, and how many of its processes serve. Tell it that number in `command`."""
+    """How many cores the program gets, and how many of its processes serve. Put this number into `command`."""
     stabilise: bool = True
     """Use fixed addresses and, for Python, a fixed hash seed."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
-    """Its name in reports, test ids and baselines. If None: its program or Python module; in baselines, its command."""
+    """Its name in reports, test ids and baselines.
+
+    If None, reports and test ids name its program or Python module, and baselines contain its command.
+    """
     ssl_certfile: FilePath | None = None
     """The PEM file of its TLS certificate. If None, fileperf makes a certificate for `{certfile}`."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
@@ -397,13 +400,14 @@ def _is_whole(value: object) -> bool:
 
 # --- Cores for the server and for the load generator, so that neither takes time from the other
 #
-# Children of a server inherit its cores. Children that work get all cores, so that they do not slow the server down.
+# A server's child processes inherit the server's cores. If they are busy, `give_all_cores` lets them use all cores, so
+# that they do not slow the server down.
 
 CPUS = Path("/sys/devices/system/cpu")
 
 
 def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Returns the server's cores, one for each worker, then the load generators' cores.
+    """Returns (the server's cores, the load generators' cores). The server gets a core for each worker.
 
     Generators share cores if there is not one for each. Two hardware threads of one physical core are avoided. Returns
     None with fewer than workers + 1 usable cores, or if the system cannot bind processes to cores.

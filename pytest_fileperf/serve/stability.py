@@ -1,12 +1,14 @@
 """Makes two start-ups of the same code behave alike, by environment variables, and checks the result.
 
-Start-ups with the same number have the same hash seed and memory layout. Another number has others, so that a
-lucky layout does not favour all start-ups. Forks share their import's seed and layout (`preload`).
+Start-ups with the same number have the same hash seed and memory layout. Start-ups with different numbers have
+different ones, so that a lucky layout does not favour all start-ups. Forks share the seed and layout of the process
+from which they are forked (`preload`).
 
-glibc's allocator keeps its thresholds. With others, large bodies cost up to three times less than in production. In a
-comparison, its thread caches are off, because blocks in them keep glibc from giving memory back, by chance. Requests
-with a body of 256 KiB had 25 ± 8 page faults with the caches (mean and deviation of start-ups). They had 27 ± 5
-without. Start-ups that are measured alone keep the caches: without them, streams cost 15 % more.
+We leave the thresholds of glibc's allocator as they are. Other thresholds would make large bodies up to three times
+cheaper than in production. In a comparison, we switch the allocator's thread caches off. By chance, blocks in these
+caches keep glibc from returning memory to the system. With the caches, requests with a body of 256 KiB had 25 ± 8 page
+faults (mean and standard deviation of start-ups). Without the caches, they had 27 ± 5. Start-ups that are measured
+alone keep the caches, because streams cost 15 % more without them.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ LAYOUT = "PYTEST_FILEPERF_LAYOUT"
 """An environment variable. The length of its value moves the stack, and is the seed for moving the heap."""
 _TUNABLES = "GLIBC_TUNABLES"
 _POOL_BYTES, _SMALL_BYTES = 16 << 10, 512
-"""pymalloc takes objects of one size from pools of the first size; objects above the second come from malloc."""
+"""The size of pymalloc's pools, each for objects of one size. The size above which objects come from malloc."""
 _BALLAST: list[bytes] = []
 """Objects that move the heap, for as long as this process lives."""
 
 
 def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
-    """Returns the environment variables for start-up `boot`. `in_turn` means that it belongs to a comparison.
+    """Returns the environment variables for start-up `boot`. `in_turn`: the start-up belongs to a comparison.
 
     A memory layout may be fast or slow by luck, and fixed addresses would repeat it in every start-up. So the layout is
     moved by an amount that depends on the number `boot`. Several start-ups then average the luck out.
     """
     moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # by less than a page; no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
-    # The user's own come last, because glibc takes the last value of a name.
+    # The user's own settings come last, because glibc takes the last value of a name.
     tunables = filter(None, ("glibc.malloc.tcache_count=0", os.environ.get(_TUNABLES)))
     return alike | {_TUNABLES: ":".join(tunables)} if in_turn else alike
 
@@ -83,7 +85,7 @@ def _stabilised(process: int | str, env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name, works in zip(STABILISERS, both, strict=True) if works)
 
 
-# --- Tracers: the environment variables that start one, and the tracers of this process
+# --- Tracers: the environment variables that start a tracer, and the tracers of this process
 #
 # coverage and pytest-cov hand their settings to all child processes of pytest by environment variables. A `.pth` file
 # reads them when Python starts. A traced server answers half as many requests. Python's own switches for developers
@@ -101,7 +103,7 @@ _OF_COVERAGE = (
 )
 _OF_DEVELOPERS = ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC")
 _BEGINS = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COV_CORE_DATAFILE")
-"""Each of these variables starts coverage. The other ones in `_OF_COVERAGE` configure it."""
+"""Each of these variables starts coverage. The other variables in `_OF_COVERAGE` configure coverage."""
 
 
 def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str]:
@@ -127,6 +129,6 @@ def tracer_now() -> str:
 
 def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
     """Returns the test run's environment without tracers, with the variables `stabilising` and `spec.env`."""
-    # The server outlives the test that starts it, and the size of the environment moves the stack.
+    # PYTEST_CURRENT_TEST is left out: servers outlive tests, and the length of its value would move the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

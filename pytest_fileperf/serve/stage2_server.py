@@ -1,7 +1,7 @@
 """The script that a server's process runs: sets the test run's `sys.path`, and starts uvicorn or gunicorn.
 
-Used as `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`. Before `sys.path` is set, this package may not be
-importable. CHANNEL is the descriptor of a socket that receives orders to fork.
+Used as `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`. Until `sys.path` is set, Python may be unable to
+import this package. CHANNEL is the descriptor of a socket that receives orders to fork.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ BACKLOG = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """Loads and reports a worker's app. uvicorn sends this object to its workers as a pickle; gunicorn's are forks."""
+    """Loads and reports a worker's app. uvicorn pickles this object for its workers; gunicorn's workers are forks."""
 
     job: Job
     run_directory: Path
@@ -150,7 +150,7 @@ class ReportingLifespan(LifespanOn):
         self._start = start
 
     async def receive(self) -> LifespanReceiveMessage:
-        # The app receives, so it has a lifespan. With "auto", uvicorn would ignore an error in it, and serve the app.
+        # The app receives, so it has a lifespan. With "auto", uvicorn would ignore the lifespan's errors.
         self.config.lifespan = "on"
         return await super().receive()
 
@@ -173,7 +173,7 @@ class ReportingLifespan(LifespanOn):
 
 
 def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the files of imported modules: first the project's own, then installed packages'."""
+    """Returns (files of the project's own imported modules, files of modules from installed packages)."""
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
         with suppress(AttributeError):  # `sys.modules` may contain any object; on access, some import others
@@ -193,7 +193,7 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 # --- uvicorn: one worker in this process, several under uvicorn's own supervisor
 #
-# Our code is in a subclass of `Config`, because uvicorn sends that to its workers.
+# Our code is in a subclass of `Config`, because uvicorn sends its config to its workers.
 
 
 def serve(run_directory: Path, read: FilesRead | None = None) -> None:
@@ -204,8 +204,8 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
     if job.spec.uds and job.spec.workers == 1:  # then uvicorn makes the socket
         Server(_Config(WorkerStart(job=job, run_directory=run_directory, port=0, read=read))).run()
         return
-    # asyncio disables Nagle's algorithm only on sockets that name their protocol. With one worker uvicorn's own
-    # listener does, with several it does not (`Config.bind_socket`). We do the same, to measure like production.
+    # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it for
+    # one worker, but not for several (`Config.bind_socket`). We do the same, to measure like production.
     listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.spec.workers == 1 else 0)
     start = WorkerStart(job=job, run_directory=run_directory, port=port_of(listener), read=read)
     config = _Config(start)
@@ -240,7 +240,7 @@ class _Config(Config):
             use_colors=False,
             workers=job.spec.workers,
             backlog=BACKLOG,
-            # uvicorn then calls `callback_notify` at its first tick only: the number is below the seconds since 1970.
+            # uvicorn then calls `callback_notify` only at its first tick, because it counts these seconds from 1970.
             timeout_notify=1_000_000_000,
             timeout_graceful_shutdown=cast(Any, job.graceful_s),  # it even accepts fractions
         )

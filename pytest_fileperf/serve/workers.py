@@ -64,7 +64,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports its own
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
-        # Another version's app need not have the test's changes to this one.
+        # The test changes the new code's app. The old code's app need not have these changes.
         if self._app.made is not None and isinstance(self._app.target, str) and self.code_tree.is_here:
             leave(self._app.made, run_directory)
         at, code_tree = self.start_up, self.code_tree
@@ -83,13 +83,13 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         ready = left(Ready, self.process.directory)
         self._raise_for_failure(returncode)
         if noted(ASKED, self.process.directory) and not left(Imported, self.process.directory):
-            # With env, the server's import differs from all others, so two others show how imports vary.
+            # With env, the server's import isn't comparable. So two imports without env show how imports vary.
             count = 2 if self.spec.env else 1
             found = imports_of(self._app, count, self._imports, timeout_s=self.spec.start_timeout_s)
             leave(found, self.process.directory)
         if len(ready) < self.spec.workers:
             return None
-        # Python may have taken an old compiled file for a changed source's.
+        # Python may have run an outdated compiled file, although its source has changed.
         if self.code_tree.python is None and (stale := stale_bytecode(ready[0].files)):
             source, compiled = stale
             raise AppLoadError(
