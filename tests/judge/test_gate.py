@@ -482,32 +482,23 @@ def test_an_interval_that_is_far_beyond_the_tolerance_is_a_regression(metric: st
 
 
 @pytest.mark.parametrize(
-    "total,server,outcome",
+    "total, server, by_others, outcome",
     [
-        ((-0.10, 0.01), 0.2, UNDECIDED),
-        ((-0.10, 0.01), 0.01, REGRESSED),
-        ((-0.30, -0.10), 0.2, REGRESSED),
-        (None, 0.2, REGRESSED),
+        ((-0.10, 0.01), 0.2, 0.0, UNDECIDED),
+        ((-0.10, 0.01), 0.01, 0.0, REGRESSED),
+        ((-0.30, -0.10), 0.2, 0.0, REGRESSED),
+        (None, 0.2, 0.0, REGRESSED),
+        # What others had more of this side's core.
+        ((-0.2, -0.07), 0.5, 0.05, UNDECIDED),
+        ((-0.2, -0.07), 0.0, 0.05, REGRESSED),
+        ((-0.2, -0.07), 0.5, 0.02, REGRESSED),
     ],
 )
-def test_beside_others_a_worse_pace_has_to_show_in_the_counts_too(
-    total: tuple[float, float] | None, server: float, outcome: Outcome
+def test_beside_others_a_worse_pace_has_to_show_in_the_counts_too_and_beyond_what_they_had(
+    total: tuple[float, float] | None, server: float, by_others: float, outcome: Outcome
 ) -> None:
-    item = MetricComparison(metric="rps", outcome=REGRESSED, tolerance=0.03, low=-0.1, high=-0.06, total=total)
-    (seen,) = unless_unsteady([item], Busy(server=server))
-    assert seen.outcome is outcome
-
-
-@pytest.mark.parametrize(
-    "by_others,busy,outcome", [(0.05, 0.5, UNDECIDED), (0.05, 0.0, REGRESSED), (0.02, 0.5, REGRESSED)]
-)
-def test_what_others_had_more_of_this_sides_core_may_explain_a_regression(
-    by_others: float, busy: float, outcome: Outcome
-) -> None:
-    item = MetricComparison(
-        metric="rps", outcome=REGRESSED, tolerance=0.03, low=-0.13, high=-0.067, total=(-0.2, -0.07)
-    )
-    (seen,) = unless_unsteady([item], Busy(server=busy), by_others=by_others)
+    item = MetricComparison(metric="rps", outcome=REGRESSED, tolerance=0.03, low=-0.13, high=-0.067, total=total)
+    (seen,) = unless_unsteady([item], Busy(server=server), by_others=by_others)
     assert seen.outcome is outcome
 
 

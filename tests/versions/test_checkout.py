@@ -110,19 +110,6 @@ def test_names_and_hashes_of_commits(repo: Repo, temporary: Path) -> None:
     assert against(first[:10], repo).title == first[:7]
 
 
-def test_a_dirty_tree_with_something_staged_and_stashed_stays_so(repo: Repo, temporary: Path) -> None:
-    repo.write("app.py", "stashed")
-    repo.git("stash")
-    repo.write("app.py", "staged")
-    repo.git("add", "app.py")
-    repo.write("app.py", "changed")
-    repo.write("untracked.py", "")
-    repo.write(".gitignore", "ignored")
-    repo.write("ignored", "")
-    assert content("HEAD", repo, temporary) == "new"
-    assert (repo.top / "app.py").read_text() == "changed"
-
-
 @posix
 def test_links_programs_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
     repo.git("config", "filter.shout.smudge", "tr a-z A-Z")
