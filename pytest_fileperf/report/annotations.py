@@ -21,9 +21,9 @@ _SHOWN = 10
 
 
 def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
-    """Returns a GitHub command for each failed, undecided or new test. GitHub shows only the first ones.
+    """Returns a GitHub command for each failed, undecided or new test. Regressions are first, and new tests last.
 
-    So regressions are first, and new tests last. `root` is pytest's root directory, relative to the repository.
+    GitHub shows only the first commands. `root` is pytest's root directory, relative to the repository.
     """
     top = PurePosixPath(root)
     # GitHub's severity, a word such as `REGRESSED`, the test, and texts, the most telling first.
@@ -49,7 +49,7 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:
-    # Like `escapeProperty` in the file of `escapeData`.
+    # Like `escapeProperty`, which is in the same file of GitHub's toolkit as `escapeData`.
     given = ",".join(
         f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items()
     )

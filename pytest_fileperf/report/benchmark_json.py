@@ -1,7 +1,7 @@
 """Writes results to pytest-benchmark's storage, for `--fileperf-save`, so that its CLI can read them.
 
-Storage layout, names, machine facts and the encoder are pytest-benchmark's own code. The commit facts are not, because
-its code for them writes Git's index and runs hooks. Fields that differ from pytest-benchmark's own:
+pytest-benchmark's own code decides the storage layout and the names, reports the machine, and encodes. Our code reports
+the commit, because pytest-benchmark's code would write Git's index and run hooks. These fields differ from its own:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds                  number of successful requests; the times are their latencies in seconds

@@ -22,7 +22,7 @@ SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "m
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns a result's figures as lines below its row. The row `work` omits `said`, which is shown elsewhere."""
+    """Returns a result's figures as lines below its row. The row `work` omits texts in `said`, shown elsewhere."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -35,7 +35,7 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
 
 
 def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
-    """Returns rows of figures: (title, texts), such as latency. The row `work` omits texts in `said`.
+    """Returns rows of figures: (title, texts), such as latency. The row `work` omits texts in `said`, shown elsewhere.
 
     An open loop also has vegeta's figures: due rate, throughput, attack and wait.
     """
@@ -43,7 +43,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
     within = [near] if run.latency.count > 1 else []
     http = [f"{run.http_requests:,} HTTP requests", rate_text(run.http_rps)]
-    # After a regression the smallest change that would have shown says nothing more.
+    # For a regression, nobody needs the smallest change that would have shown.
     gates = would_show(item for item in result.verdict.comparisons if item.outcome is not Outcome.REGRESSED)
     rows = (
         ("work", [result.work, *(text for text in setting(result) if text not in said)]),
@@ -175,7 +175,7 @@ def _run(result: Result) -> list[str]:
     ]
 
 
-# --- The load generators: one, or each of several
+# --- The figures of each load generator
 
 
 def _generator(use: ClientUse) -> list[str]:

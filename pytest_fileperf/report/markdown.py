@@ -71,8 +71,8 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 def comment_report(record: SessionRecord) -> str:
     """Returns a comment for a pull request: a table of the changes, and the terminal's report folded.
 
-    All of the record's texts are shown as code, so their markup has no effect. Whoever posts them may have more rights
-    than whoever made the record.
+    All of the record's texts are shown as code, so their markup has no effect. This matters because the account that
+    posts the comment may have more rights than the author of the record.
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)
@@ -85,7 +85,7 @@ def comment_report(record: SessionRecord) -> str:
     if len(rows) > _COMMENT_ROWS:
         told += [f"And {format_count(len(rows) - _COMMENT_ROWS, 'more row')}.", ""]
     text = session_text(record, Screen(width=100))
-    # Only now: removing other characters may create a fence.
+    # Fences are replaced last, because removing characters from a line may create a fence.
     lines = ("".join(map(printable_char, line)).replace("```", "'''") for line in text.splitlines())
     # An answer by mail quotes code as plain text, in which `@name` is a mention again.
     head, body = ([line.replace("@", f"@{_APART}") for line in part] for part in (told, lines))
@@ -149,7 +149,7 @@ def _ranked(group: RankedGroup) -> list[str]:
 
 
 def _folded(title: str, lines: Iterable[str]) -> list[str]:
-    # A summary's line is HTML, not Markdown, which starts again after an empty line.
+    # The line of `<summary>` is HTML. Markdown starts again after an empty line.
     return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", ""]
 
 
@@ -194,7 +194,7 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    # Characters are limited like cells, because any number of accents fits in one cell.
+    # Both characters and cells are limited, because any number of accents fits in one cell.
     text = shorten(plain(text)[:400], 200)
     return f"`{text}`" if _NEEDS_NO_ESCAPE.fullmatch(text) else f"<code>{_escaped(text)}</code>"
 
@@ -205,10 +205,10 @@ def _marked(outcome: Outcome | Standing) -> str:
 
 
 def _block(text: str) -> list[str]:
-    """Returns a code block of the text, as a single item. No line of the text can end the block."""
+    """Returns the lines of a code block that contains the text. No line of the text can end the block."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    # One item, so that it is not cut in the middle.
+    # The block is one item, because a report that is too long is cut between items.
     return ["\n".join((f"{fence}text", *(plain_line(line) for line in text.splitlines()), fence)), ""]
 
 

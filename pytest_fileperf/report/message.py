@@ -41,8 +41,9 @@ def headline(message: str) -> str:
 def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     """Raises the verdict's error, or returns if the test passes.
 
-    If several apply, raises the first of RegressionError, LimitExceededError, NotMeasuredError. NEW raises the last one
-    with `strict` or `ci`. With `strict`, so do INCONCLUSIVE, a missing part of the load and a saturated generator.
+    If several apply, raises the first of RegressionError, LimitExceededError, NotMeasuredError. With `strict` or `ci`,
+    NEW raises NotMeasuredError. With `strict`, INCONCLUSIVE, a missing part of the load and a saturated generator also
+    raise NotMeasuredError.
     """
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
@@ -147,7 +148,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
     margin, lines = " " * (widest + 3), []
     for failure in shown:
         lines.append(f"{failure.count:>{widest},} × {failure.kind}")
-        # The start of an error page is enough.
+        # Error pages can be long. Their start is enough.
         example = failure.example if len(failure.example) <= 300 else failure.example[:299] + "…"
         for raw in example.splitlines():
             line = printable(raw.expandtabs())

@@ -15,7 +15,7 @@ _WHY_LEFT_OUT = "It deletes data: load it only with data that each request creat
 
 
 def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> str:
-    """Returns the module's text. `app` is an import string, or None if the ini file has it. Readers see `source`."""
+    """Returns the module's text. `app` is an import string, or None if the ini file has it. The text names `source`."""
     tests = [_test(endpoint, name) for endpoint, name in zip(endpoints, _names(endpoints), strict=True)]
     mark = [] if app is None else [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
     lines = [f'"""Load tests made from {_docstring_text(source)}. They are yours now: edit them."""', ""]

@@ -17,7 +17,7 @@ from pytest_fileperf.units import format_change
 
 NAMED = 3
 _WORTH_SAYING = 0.1
-"""The text mentions functions that it does not name if they make this share of the growth."""
+"""The text mentions the unnamed functions together if they cause at least this share of the growth."""
 _PLACE = ("function", "file", "line")
 
 
@@ -30,7 +30,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    More lines follow if the profiler missed a process for some time: its functions' figures are then too small.
+    If the profiler missed a process for some time, more lines say so: this process's figures are too small.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
@@ -128,7 +128,7 @@ def _placed(frame: Frame, room: int) -> str:
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
     if not place:
         return shorten(frame.function, room, tail=0.8)
-    # Some cells of the name stay, even if its file needs the rest.
+    # At least 16 cells of the function's name stay, even if the file's path is then cut.
     name = shorten(frame.function, max(16, room - cells(place) - 3), tail=0.8)
     return f"{name} ({shorten(place, room - cells(name) - 3, tail=1.0)})"
 
@@ -187,7 +187,7 @@ def _of_total(part_s: float, loss: Loss) -> str:
 
 
 def limit_waited_for(limit: Limit) -> str:
-    """Returns the limit of the server if requests wait for it, such as the thread pool; else an empty text."""
+    """Returns the server's limit, such as the thread pool, if requests wait for this limit; else an empty text."""
     if limit.kind in _WAITED_FOR:
         return wrapped(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
     return wrapped(f"Waiting: {limit.evidence}") if limit.queues else ""

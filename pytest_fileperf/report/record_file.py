@@ -1,7 +1,7 @@
 """The file of `--fileperf-json`: measurements and verdicts in SI units, and the record for making reports again.
 
-`examples/json.md` describes every field. New fields keep the schema number, so readers ignore unknown ones. A number is
-never NaN or Infinity; an unmeasured one is null.
+`examples/json.md` describes every field. A new field does not change the schema number, so readers must ignore unknown
+fields. A number is never NaN or Infinity; an unmeasured figure is null.
 
 History of the schema: 4 added memory, warm_up, after_requests and other_answers. 3 added versions, commit, asked,
 failed, said and record. 2 added `verdict.code`, `verdict.world`, and `base` for stored baselines. 1 is the first.
@@ -35,11 +35,11 @@ from pytest_fileperf.serve.databases import Queries
 
 # --- The record: values that only this package reads
 #
-# Plain values such as `created` are in the part for other programs, and only there.
+# The fields in `_FACTS` are only in the part for other programs.
 
 SCHEMA = 4
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment", "failed")
-"""Fields of a record that are in the file's part for other programs, so they aren't repeated under `record`."""
+"""Fields of a record that the file's part for other programs has, so they aren't repeated under `record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
-    """Returns a result as JSON. Leaves out pairs that `_pairs` can make again: they would double the file."""
+    """Returns a result as JSON. Leaves out pairs that `_pairs` can make again, because they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return {"result": encoder.encode(result, Result)}
@@ -164,7 +164,7 @@ def _group(group: Placed, results: tuple[Result, ...], decoder: Decoder) -> Rank
     return replace(ranked, title=title, results=tuple(results[member] for member in members))
 
 
-# --- A start-up over time, as JSON: a list per column, a value per sample or stretch of time
+# --- A start-up over time, as JSON: columns, which are lists with a value for each sample or stretch of time
 
 _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "client_unsent", "under_way")
 
@@ -192,7 +192,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
         for name in _QUEUES
     }
     return {
-        # More digits of times and shares would be noise, and make files large.
+        # More digits would only be noise, and make files large.
         "at": [round((sample.at_ns - samples[0].at_ns) / 1e9, 3) for sample in samples],
         "processes": processes,
         "generator": generators[0] if len(generators) == 1 else None,

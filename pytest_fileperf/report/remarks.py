@@ -27,7 +27,7 @@ def stabilised_text(recording: Recording) -> str:
 
 
 def unstabilised_text(recording: Recording) -> str:
-    """Returns the properties that differ between start-ups by chance. Empty if all, or none, could be stabilised."""
+    """Returns the properties that differ between start-ups by chance, if others could be stabilised; else empty."""
     names = _stabilised(recording)
     missing = [name for name in STABILISERS if name not in names]
     return f"start-ups differ by chance in: {', '.join(missing)}" if names and missing else ""
@@ -39,7 +39,7 @@ def _stabilised(recording: Recording) -> list[str]:
 
 
 def engine_text(recording: Recording) -> str:
-    """Returns why another engine than `replay`, the fastest one, sent the requests; empty if `replay` did."""
+    """Returns why the fastest engine, `replay`, did not send the requests; empty if `replay` sent them."""
     is_usual = recording.engine == "replay" or not recording.why_engine
     return "" if is_usual else f"engine {recording.engine}: {plain(recording.why_engine)}"
 
@@ -216,7 +216,7 @@ def law_text(result: Result) -> str:
 
 
 def saturated_text(result: Result) -> str:
-    # The capacity's own text says so: its figures come from loads that the generator could make.
+    # With a capacity, its own text says this. The capacity's figures come from loads that the generator could make.
     if result.smoke or not result.measurement.saturated or result.capacity is not None:
         return ""
     use, who = result.measurement.client, "the load generator"
@@ -268,11 +268,11 @@ def one_core_text(result: Result) -> str:
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
-"""Resources that a server may use more and more of: the field of `Growth`, and the resource's name."""
+"""The resources that a server may use more with each request: their names, by the field of `Growth`."""
 
 
 def growth_texts(result: Result) -> tuple[str, ...]:
-    """Returns texts: that the server ran out of open files, and which resources it used more of with each request."""
+    """Returns texts: that the server ran out of open files, and how each resource grew. A text may be empty."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
@@ -282,7 +282,7 @@ def growth_texts(result: Result) -> tuple[str, ...]:
 
 
 def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) -> str:
-    """Returns how a resource grew in a version in which it keeps growing, the new one first. Empty without one."""
+    """Returns how a resource keeps growing in the new version, or else in the old version. Empty for neither."""
     by_now, by_base = (None if own is None else getattr(own, name) for own in (now, base))
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:

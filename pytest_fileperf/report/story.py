@@ -111,7 +111,7 @@ def is_world_notable(verdict: Verdict) -> bool:
 
 
 def untold_code(verdict: Verdict) -> tuple[Note, ...]:
-    """Returns the notes about a baseline's code; empty if a gate's reason says why that code was not measured."""
+    """Returns the notes about a baseline's code. Empty if a gate's reason says why that code was not measured."""
     told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
     return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
@@ -134,7 +134,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     found: list[Why] = []
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
-        # Metrics whose smallest visible change the reason does not name.
+        # Metrics with a smallest visible change that the reason does not state.
         unsaid = [
             item
             for item in members
@@ -166,7 +166,7 @@ def _unfit(result: Result) -> str:
 
 
 def brief_reasons(result: Result) -> list[Why]:
-    """Returns the reasons of gates that are not PASS. Against another version, also says that the code is the same."""
+    """Returns the reasons of gates that are not PASS, and SAME_CODE in a comparison with another version."""
     if result.verdict.against and not result.verdict.code_notes:
         return list(reasons(result, but=_UNSAID[:1]))
     return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
@@ -184,7 +184,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
     unknown: dict[str, list[str]] = {}
     for item in undecided:
         if item.change is None:
-            # The table has the details, and what to do about it.
+            # The table has the details and the remedy.
             why = wording.brief_sentence(item.reason) or "nothing to compare"
             unknown.setdefault(why, []).append(item.metric)
     return (
@@ -224,9 +224,9 @@ def telling(result: Result) -> list[str]:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and the properties not left to chance. A session's tests often share these texts."""
+    """Returns texts about server, load and stabilised properties. A session's tests often share these texts."""
     verdict = result.verdict
-    # The notes say which code of a stored baseline was measured.
+    # For a stored baseline, the notes say which code was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
     found = (against, result.server, result.load, remarks.stabilised_text(result.recording))
     return tuple(plain(text) for text in found if text)
@@ -282,7 +282,7 @@ def notes(result: Result) -> tuple[str, ...]:
 def brief_notes(result: Result) -> list[str]:
     """Returns the notes that even a short report shows."""
     code = untold_code(result.verdict)
-    # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
+    # If a test's code or files are not in Git, only stored figures are compared. This may concern only this test.
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
     is_well = result.standing in (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
     told = (
@@ -305,7 +305,7 @@ def brief_notes(result: Result) -> list[str]:
 
 
 def _not_stored_text(result: Result) -> str:
-    """Returns why a result did not become a baseline although it should. Empty if a gate's reason says so."""
+    """Returns why a result did not become a baseline although it should. Empty if a gate's reason already says why."""
     said = any(item.reason and item.reason.kind in wording.NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
@@ -340,7 +340,7 @@ def next_step(result: Result) -> str:
 
 
 def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
-    """Returns a line for each reason in words, after the names of all gates or limits that have it."""
+    """Returns a line for each reason. The line begins with the names of the gates or limits that have this reason."""
     names: dict[str, list[str]] = {}
     for name, reason in found:
         names.setdefault(wording.sentence(reason), []).append(name)
@@ -348,10 +348,10 @@ def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
 
 
 def first_failures(failures: Sequence[Failure], *, in_full: bool = False) -> tuple[list[tuple[Failure, str]], str]:
-    """Returns the three most frequent kinds of failed requests, and a text that counts the other kinds, or is empty.
+    """Returns (the three most frequent kinds of failed requests, a text that counts the other kinds).
 
     Each kind has its first example, shortened. The example is empty if it repeats the kind. With `in_full`, all kinds
-    and whole examples are returned.
+    and whole examples are returned. The text is empty if there are no other kinds.
     """
     most, cells = (len(failures), sys.maxsize) if in_full else (3, 160)
     examples = (plain(failure.example) for failure in failures[:most])
@@ -408,7 +408,10 @@ OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 
 
 def rank_notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns why the order may say little, and the tests' limits, except `said`. `in_table` omits server limits."""
+    """Returns why the group's order may say little, and its tests' limits.
+
+    Leaves out the limit `said`. If the table shows limits (`in_table`), leaves out all limits in the server.
+    """
     if group.metric == "p50":
         return ["ranked by p50, because all reached the rate that was asked for"]
     found = []
@@ -465,9 +468,9 @@ def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
 
 
 def hints(results: Sequence[Result]) -> list[str]:
-    """Returns texts: how many baselines were stored, how many were not and why, and how to store missing ones."""
+    """Returns texts: how many baselines were stored, how many were not and why, and how to store missing baselines."""
     written = sum(result.baseline_written for result in results)
-    # Parts and steps are stored with their whole load.
+    # The parts and steps of a load are stored with the whole load.
     unfit = {result.test.nodeid for result in results if _unfit(result) and not result.test.own}
     missing = any(
         _is_new(result)
@@ -496,7 +499,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements did not become a baseline, or cannot, and why. Empty if all did."""
+    """Returns how many measurements did not or cannot become a baseline, and why. Empty if all became baselines."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [_unfit(result) for result in results if not result.not_stored and _is_new(result) and _unfit(result)]
     found = [f"{format_count(len(why), 'measurement')} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)

@@ -30,7 +30,7 @@ class Column:
     right: bool = False
     """Whether the texts are aligned to the right, as for numbers."""
     least_name_cells: int = 0
-    """The column is left out if names would then be cut to fewer cells than this. With 0 it is always shown."""
+    """If showing the column would cut names to fewer cells than this, the column is left out. 0 always shows it."""
 
     @property
     def width(self) -> int:
@@ -55,9 +55,9 @@ def table_lines(table: Table, screen: Screen) -> list[str]:
 
 
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
-    """Returns the names, and after them the `columns` that fit into `width`, in their order.
+    """Returns the columns `before`, the `names`, and the `columns` that fit into `width`, in this order.
 
-    The least important columns are left out, by `least_name_cells`. The columns `before` the names are always shown.
+    Columns with the greatest `least_name_cells` are left out first. The columns `before` are always shown.
     """
     room = width - sum(column.width + len(_GAP) for column in before)
     shown = set()
@@ -68,7 +68,7 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
             shown.add(at)
             room = left
     size = max(1, min(names.width, room))
-    # All names are cut at the same place: the one that leaves most of them different.
+    # All names are cut at the same place. It is chosen so that as many cut names as possible differ.
     ways = (tuple(shorten(name, size, tail=tail) for name in names.texts) for tail in (0.5, 0.75, 0.25, 1.0, 0.0))
     return [
         *((column, column.width) for column in before),
@@ -78,7 +78,7 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns a name for each test: its title. If tests share the title, its name; if they share both, its node id."""
+    """Returns the first unique name of each test, among its title, its name and its node id."""
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}
     for test in tests:
@@ -118,7 +118,7 @@ def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Co
 # --- The grid that two parameters of a group make
 
 Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
-"""The names of the row and column parameters. Then, by both values, a test's index in the group's results."""
+"""(The names of the row and the column parameter, each test's index in the group's results by its two values)."""
 
 
 def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -132,7 +132,7 @@ def _turned(grid: Grid) -> Grid:
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
-    """Returns the grid of the first two parameters whose values fit each result once and fill most cells; else None.
+    """Returns the grid of the first two parameters that give each result its own cell and fill most cells. Else None.
 
     The parameter with more values makes the rows.
     """
@@ -142,7 +142,7 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
     for one, other in combinations(varying, 2):
         grid: Grid = (one, other), {(each[one], each[other]): member for member, each in enumerate(texts)}
         rows, columns = map(len, sides_of(grid))
-        # Three of four cells must have a member: with more holes the list shows more.
+        # At least three of four cells must have a member. If more cells are empty, the list is easier to read.
         if len(grid[1]) == len(results) >= rows * columns * 0.75:
             return _turned(grid) if columns > rows else grid
     return None
@@ -163,7 +163,7 @@ def group_lines(
 ) -> list[str]:
     """Returns a ranked group as lines: its table, its grid and its notes.
 
-    `under` makes the lines below a row. `said` is the limit of all tests, which the report names elsewhere, or None.
+    `under` makes the lines below a row. `said` is the limit that all tests share if the report names it elsewhere.
     """
     members, title, by = ranked_rows(group), plain(group.title), METRICS[group.metric]
     results = [result for result, _, _ in members]
@@ -175,14 +175,14 @@ def group_lines(
     named = Column(heading=title if is_heading else "test", texts=names, styles=best)
     widest = max(map(cells, shares))
     ratios = tuple(pad(text, widest, right=True) + interval for text, interval in zip(shares, intervals, strict=True))
-    # p99 stays longer than p50, which follows from the rate if all connections are busy.
+    # If only one percentile fits, it is p99: with busy connections, p50 follows from the requests/s.
     percentiles = {"p50": _READABLE_NAME_CELLS + 1, "p99": _READABLE_NAME_CELLS}
     columns = [
         Column(heading=by.title, texts=values, right=True),
         Column(heading="of best", texts=ratios, least_name_cells=LEAST_NAME_CELLS),
         *(metric_column(name, results, least) for name, least in percentiles.items() if name != by.name),
     ]
-    # Limits stay longer than percentiles, because a limit may void the order.
+    # If columns must go, percentiles go before limits, because a limit may make the order meaningless.
     limited_by = Column(heading="limited by", texts=limits, least_name_cells=LEAST_NAME_CELLS)
     if len({*limits} - {"-"}) > 1:
         columns.append(limited_by)

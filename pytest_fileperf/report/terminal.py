@@ -1,6 +1,7 @@
 """The results on the terminal: without -v in short, with -v every figure.
 
-Without -v each test has a line, and each of its gates that is not PASS. Messages of failed tests are not repeated.
+Without -v, each test has a line, and each of its gates that is not PASS has a line. Messages of failed tests are not
+repeated.
 
     test_upload    2,050/s  p99 31.0 ms  REGRESSED
       rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
@@ -54,7 +55,7 @@ def report_lines(
     """Returns the report's lines, and whether all of these lines are tests' rows.
 
     `verbosity` is pytest's. From 1 on, the report is in full. `told` has the node ids of tests whose failure pytest has
-    already printed: the short report does not repeat it.
+    already printed. The short report does not repeat these failures.
     """
     only_rows = False
     if verbosity < 1:
@@ -68,12 +69,12 @@ def report_lines(
 
 
 def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, quiet: bool) -> tuple[list[str], bool]:
-    """Returns the short report, and whether all lines are tests' rows. With `quiet` only failed tests have a row."""
+    """Returns (the short report, whether all lines are tests' rows). With `quiet`, only failed tests have a row."""
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
     untold = [result for result in results if result.test.item not in told]
-    # Common facts of all tests come once, at the end.
+    # Facts that all tests share are shown once, at the end.
     common = set(story.shared(results, story.brief_reasons)) if len(results) > 1 and untold else set()
     limits = {result.measurement.limit.kind if story.is_limited_elsewhere(result) else None for result in results}
     one_limit = limits.pop() if len(results) > 1 and len(limits) == 1 else None
@@ -157,7 +158,7 @@ def _notable_gates(result: Result) -> list[MetricComparison]:
 
 
 def _interval_text(gates: Iterable[MetricComparison]) -> str:
-    """Returns `90 % interval of the change`; without a percentage if gates differ, empty if no gate has one."""
+    """Returns `90 % interval of the change`, without the percentage if it varies. Empty if no gate has an interval."""
     levels = {item.confidence for item in gates if item.low is not None}
     if not levels:
         return ""

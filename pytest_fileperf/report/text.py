@@ -20,7 +20,7 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
 INDENT = 2
-"""How many cells a line is indented if it belongs to the row above."""
+"""A line that belongs to the row above is indented by this many cells."""
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
 _BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
@@ -93,7 +93,7 @@ def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
 
 
 def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE, colour: bool = False) -> str:
-    """Returns the text in exactly `width` cells: shortened, or with spaces after it. `right` puts them before it."""
+    """Returns the text in exactly `width` cells: shortened, or followed by spaces. With `right`, spaces come first."""
     text = shorten(text, width)
     space = " " * (width - cells(text))
     painted = paint(text, style, colour=colour)
@@ -101,7 +101,7 @@ def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE
 
 
 def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
-    """Yields pieces that fit into `room` cells. Breaks longer pieces between words, and longer words inside."""
+    """Yields pieces that fit into `room` cells. Breaks long pieces between words, and long words at any character."""
     for text, style in pieces:
         line = ""
         for word in _BETWEEN_WORDS.split(text) if cells(text) > room else [text]:
@@ -143,7 +143,7 @@ class Screen:
     ) -> list[str]:
         """Returns lines that fit the width, of pieces that are `gap` spaces apart.
 
-        Lines after the first are indented by `hanging` more. A piece stays whole if it fits into a line.
+        Lines after the first are indented by `hanging` more cells. A piece stays whole if it fits into a line.
         """
         lines: list[str] = []
         margin, used = indent + hanging, 0
@@ -207,15 +207,18 @@ def exact(value: float, unit: Unit) -> str:
     return f"{value:.9g}{suffix}"
 
 
-# --- Terminals whose encoding lacks some of our characters: similar ones take their place, or `?`
+# --- If a terminal's encoding lacks some of our characters, similar characters or `?` take their place
 
 _ALIKE = str.maketrans("\N{MINUS SIGN}\N{EN DASH}—━─│┃×±…→·•µ█▇▆▅▄▃▂▁≥≤", "-----||x~.>..u########><")
-"""Similar characters for encodings that lack ours, one for each, so that columns keep their width."""
+"""For each of our characters, one similar ASCII character, so that columns keep their width."""
 _NAME = "fileperf-alike"
 
 
 def show_what_it_can(stream: object) -> None:
-    """If the stream's encoding lacks characters, makes it write similar ones, or `?`. Keeps other error handlers."""
+    """Makes the stream write similar characters, or `?`, if its encoding lacks some.
+
+    Streams with an error handler of their own stay unchanged.
+    """
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
         codecs.register_error(_NAME, _alike)
         stream.reconfigure(errors=_NAME)

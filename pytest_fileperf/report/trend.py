@@ -26,13 +26,13 @@ LEAST_SCALE = 0.03
 """Charts span at least this much on both sides of their middle, so that noise looks flat."""
 _ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)
 _SOON = 20
-"""Texts name the smallest change in `_ASKED` that would show within this many runs."""
+"""The text names the smallest change in `_ASKED` that would show within this many further runs."""
 
 
 def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = None, said: Sequence[str] = ()) -> str:
     """Returns a report of at most twelve lines, followed by the lines `said`.
 
-    The heading says that the total changes count from `since`. None means from the first baseline.
+    The heading says that total changes are changes since `since`. None stands for the first baseline.
     """
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
@@ -49,7 +49,7 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = N
         if len(lines) + 1 + len(rows) > _MOST_LINES - 1:
             folded.append(trend)
             continue
-        # All sparklines of a metric have one scale.
+        # All sparklines of a metric have the same scale.
         shown = [mean for other in trends if other.series.metric == series.metric for mean in means[id(other)]]
         middle, half = (max(shown) + min(shown)) / 2, max(LEAST_SCALE, (max(shown) - min(shown)) / 2)
         places = (round((mean - middle + half) / (2 * half) * (len(_BARS) - 1)) for mean in means[id(trend)])

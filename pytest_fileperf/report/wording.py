@@ -67,7 +67,7 @@ def limiting_text(result: Result) -> str:
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
-    """Returns what limited measurements: all, or as many as the text `which` says (`2 of 3`)."""
+    """Returns what limited measurements. The text `which` says how many: `all`, or for example `2 of 3`."""
     return f"unclear what limited {which} tests" if kind is LimitKind.UNCLEAR else f"{which} limited by {kind}"
 
 
@@ -92,7 +92,7 @@ DONE = {
     Standing.PASS: "passed",
     Standing.UNGATED: "passed without a gate",
 }
-"""By outcome, how a sentence about tests ends."""
+"""The end of a sentence about tests with this outcome."""
 
 
 def other_kinds(failures: Sequence[Failure]) -> str:
@@ -273,7 +273,7 @@ def _filled(reason: Reason, words: str) -> str:
     ]
     longer = _MORE if reason.budgeted else _LONGER
     if reason.seconds and not reason.budgeted:
-        # With a fifth more than computed, in steps of 5 s.
+        # A fifth more than the computed time, rounded up to a multiple of 5 s.
         longer = f'Try max_duration="{math.ceil(1.2 * reason.seconds / 5) * 5}s" or more'
     more_time = longer
     if reason.seconds > _TOO_LONG_S:
@@ -372,9 +372,9 @@ def both_sides(comparison: MetricComparison) -> tuple[str, str]:
 
 
 def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`; if only one figure is known, that figure.
+    """Returns `2,190/s → 2,050/s`. If only one figure is known, returns that figure.
 
-    For the same code it is only the new figure, because the environment causes the difference.
+    If old and new code are the same, returns only the new figure. The environment then causes any difference.
     """
     base, now = both_sides(comparison)
     return now if now and is_same_code(comparison) else " → ".join(filter(None, (base, now)))
@@ -388,8 +388,8 @@ def change_text(comparison: MetricComparison) -> str:
 def typical_text(comparison: MetricComparison) -> str:
     """Returns a sentence on the change without stalls, if it differs from the figures' change; else empty.
 
-    In a stall, many requests wait at once. Also empty if only stalls got worse, and the change without stalls is
-    clearly better.
+    In a stall, many requests wait at once. If only stalls got worse, and the change without stalls is clearly better,
+    returns an empty text.
     """
     metric = METRICS[comparison.metric]
     if comparison.typical is None or comparison.change is None or comparison.outcome is Outcome.WATCHED:
@@ -445,7 +445,7 @@ def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
 def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
     """Returns `rps fell by 33.6 %, p99 rose by 12.0 % compared with origin/main (1a2b3c4)`.
 
-    Leaves out metrics that the environment made worse, unless it made all of them worse.
+    Leaves out metrics that the environment made worse, unless the environment made all metrics worse.
     """
     by_code = [item for item in worse if not is_by_environment(item)]
     moves = ", ".join(map(_move_text, by_code or worse))
@@ -472,7 +472,7 @@ def notes_text(notes: Iterable[Note]) -> str:
 
 
 def world_outcome(verdict: Verdict) -> Outcome | None:
-    """Returns the worst outcome of the baseline's own code in this environment; None if it was not measured."""
+    """Returns the worst outcome of the baseline's own code in this environment. None if that code was not measured."""
     found = {comparison.outcome for comparison in verdict.world}
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASS)
     return next((outcome for outcome in order if outcome in found), None)
@@ -483,7 +483,7 @@ def is_by_environment(comparison: MetricComparison) -> bool:
 
 
 def world_text(verdict: Verdict) -> str:
-    """Returns a sentence on how the baseline's own code runs now; empty if it was not measured."""
+    """Returns a sentence on how the baseline's own code runs now. Empty if that code was not measured."""
     outcome = world_outcome(verdict)
     if outcome is None:
         return ""
@@ -517,7 +517,7 @@ def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""Texts for pytest's phases. They avoid `setup`, because a load test has its own, which prepares the server."""
+"""Texts for pytest's phases. They avoid `setup`, because a load test has its own `setup`, which prepares the server."""
 
 
 def failed_count(record: SessionRecord) -> str:

@@ -7,8 +7,8 @@ from which they are forked (`preload`).
 We leave the thresholds of glibc's allocator as they are. Other thresholds would make large bodies up to three times
 cheaper than in production. In a comparison, we switch the allocator's thread caches off. By chance, blocks in these
 caches keep glibc from returning memory to the system. With the caches, requests with a body of 256 KiB had 25 ± 8 page
-faults (mean and standard deviation of start-ups). Without the caches, they had 27 ± 5. Start-ups that are measured
-alone keep the caches, because streams cost 15 % more without them.
+faults (mean and deviation of start-ups). Without the caches, they had 27 ± 5. Start-ups that are measured alone keep
+the caches, because streams cost 15 % more without them.
 """
 
 from __future__ import annotations

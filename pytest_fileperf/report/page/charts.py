@@ -42,7 +42,7 @@ LEAST_REQUESTS = 20
 _LEAST_ROUNDS = 3
 _MARKS = "Each mark is a part of the measured time"
 _SURE = 3
-"""A percentile is drawn as certain if at least this many requests were slower, as `least_requests` also wants."""
+"""A percentile is drawn as certain if at least this many requests were slower. `least_requests` has the same rule."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
@@ -52,7 +52,7 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
     if pairs:
         made += [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
         made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
-    # The loads of a search for the capacity have different rates, so none of them stands for all.
+    # A search for the capacity makes loads of different rates. No single load's chart would represent them.
     if result.capacity is None:
         made.append(_lead_times(recording))
     if recording.counted():
@@ -151,7 +151,7 @@ def _by_percentile(title: str, says: str, curves: Sequence[tuple[str, Histogram,
 
 def _curve(latency: Histogram) -> list[tuple[float, float]]:
     count, values_ns = latency.count, latency.values_ns()
-    # A value stands for every percentile after the share of requests below it.
+    # A value is drawn from the percentile that equals the share of requests with smaller values.
     before = np.cumsum(latency.counts) - latency.counts
     places = count / (count - before)
     columns = (np.log(places) / max(math.log(count), 1e-9) * MOST_POINTS).astype(int)
@@ -246,7 +246,7 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
 def _over_time(
     title: str, says: str, lines: Sequence[Line], result: Result, metrics: Sequence[str], timeline: Timeline
 ) -> Chart:
-    """Returns a chart over time of `lines`, and of the baseline and limit of each metric in `metrics`."""
+    """Returns a chart over time that shows `lines`, and the baseline and limit of each metric in `metrics`."""
     stored = [
         level(f"baseline {item.metric}", item.base, timeline.x, QUIET)
         for item in result.verdict.comparisons
@@ -287,9 +287,10 @@ def _marks(
 
 
 def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
-    """Returns the rounds to draw. Joins neighbours in a start-up if there are too many, or too few requests for p99.
+    """Returns the rounds to draw. Joins neighbouring rounds of a start-up.
 
-    The wait for the last answers (drain) is omitted if shorter than a round: its few requests make no rate.
+    This avoids too many marks, and marks with too few requests for p99. If the wait for the last answers (drain) is
+    shorter than a round, it is omitted. A rate from its few requests would mean little.
     """
     measured = recording.measured()
     shortest_ns = min((round_.duration_ns for round_ in measured), default=0)
@@ -307,13 +308,13 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
         for at in range(0, len(of_boot), size):
             parts = of_boot[at : at + size]
             begin, end = timeline.seconds(parts[0].started_ns), timeline.seconds(parts[-1].ended_ns)
-            # Between two turns of one code the other one has its turn.
+            # Durations are added, because the other code is measured between these rounds.
             whole = Round.summed(parts, started_ns=0, ended_ns=sum(part.duration_ns for part in parts))
             shown.append((begin, end, whole))
     return shown
 
 
-# --- both codes measured alternately: the change by start-up
+# --- old and new code measured alternately: the change in each start-up
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:

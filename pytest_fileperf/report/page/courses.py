@@ -54,7 +54,7 @@ def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline
     seen += (at_ns for side in sides for round_ in side.counted() for at_ns in (round_.started_ns, round_.ended_ns))
     origin_ns, end_s = min(seen), (max(seen) - min(seen)) / 1e9
     rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
-    # Start-ups have numbers in the order of their first loads, because chance decides which one is next.
+    # Start-ups are numbered in the order of their first loads, because they are loaded in random order.
     numbers = {boot: number for number, boot in enumerate(dict.fromkeys(round_.boot for round_ in rounds), 1)}
     bands, notes = [], []
     for boot, group in groupby(rounds, key=lambda round_: round_.boot):
@@ -67,7 +67,7 @@ def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline
 
 
 _Use: TypeAlias = tuple[Sequence[float | None], float, float | None]
-"""The used cores: of each worker, of the server's other processes together, and of the busiest generator."""
+"""Cores used by (each worker, the server's other processes together, the busiest load generator)."""
 _Course: TypeAlias = list[tuple[float, float | None]]
 
 
@@ -140,7 +140,7 @@ def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _
             shares = {
                 use.pid: (use.cpu_ns - used_ns[use.pid]) / length_ns for use in after.server if use.pid in used_ns
             }
-            # By number: a generator may have the process id of a server's process on another start-up.
+            # Generators are matched by position, because their process ids may not be unique.
             generators = [
                 (now.cpu_ns - then.cpu_ns) / length_ns
                 for then, now in zip(before.generators, after.generators, strict=False)

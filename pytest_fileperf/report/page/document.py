@@ -291,7 +291,7 @@ def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -
 
 def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
     metric, best = METRICS[group.metric], group.places[0].value or 0.0
-    # The end of the longest bar with its interval, in the metric's unit.
+    # The end of the longest bar, or of the farthest interval, in the metric's unit.
     longest = max(max(place.value or 0.0, (place.high or 0.0) * best) for place in group.places)
     rows = [
         element(
@@ -322,7 +322,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns a bar for the value, full at `longest`. At its end, it has the interval of the ratio to `best`."""
+    """Returns a bar for the value, full at `longest`. Its end shows the interval of the value's ratio to `best`."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]

@@ -40,7 +40,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Returns a value's place on the axis, from 0 (low end) to 1. Values beyond an end have that end's place."""
+        """Returns a value's place on the axis, from 0 (low end) to 1 (high end). Values beyond an end get 0 or 1."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
@@ -83,7 +83,7 @@ class Chart:
 
 
 def axis(values: Iterable[float | None], unit: Unit, *, log: bool = False, ends: bool = False) -> Axis:
-    """Returns the axis for values in SI units. It includes 0, and ends at a tick, or with `ends` at the last value.
+    """Returns the axis for values in SI units. It includes 0 and ends at a tick. With `ends`, it ends at a value.
 
     A logarithmic axis ends at powers of 10, and leaves out values that are not above 0.
     """
@@ -124,7 +124,7 @@ def level(name: str, value: float, x: Axis, colour: str) -> Line:
 
 
 def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
-    """Returns the first item, the last, and some between at even distances: at most `most` together."""
+    """Returns at most `most` of the items, at even distances. The first and the last item are always included."""
     if len(items) <= most:
         return items
     return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]

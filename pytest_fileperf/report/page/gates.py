@@ -21,7 +21,7 @@ _HEIGHT = 20
 def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Markup:
     """Returns a badge with the outcome, or with `text` about the outcome, in the outcome's colour.
 
-    It is filled for a test (`of="whole"`), outlined for a part (`of="part"`), else tinted, as for a gate or limit.
+    A test's badge (`of="whole"`) is filled, and a part's badge (`of="part"`) is outlined. Other badges are tinted.
     """
     style = _CLASSES.get(story.STYLES[standing], "")
     return element("span", text or wording.word_of(standing), class_=" ".join(filter(None, ("outcome", style, of))))
@@ -77,7 +77,7 @@ def _picture(comparison: MetricComparison) -> Markup:
     ends = [x for x in (comparison.low, comparison.change, comparison.high) if x is not None and math.isfinite(x)]
     if len(ends) < 3:
         return Markup()
-    # The picture shows two tolerances to either side, or as much as the interval needs.
+    # From its middle, the picture reaches two tolerances to each end, or further if the interval does.
     reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
     low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
     more_is_worse = METRICS[comparison.metric].worse_sign > 0

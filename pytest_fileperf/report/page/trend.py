@@ -49,7 +49,7 @@ def _chart(trend: Trend) -> Chart:
         points.append(((begin + end - 1) / 2, change))
         bars.append((interval[0], interval[1]))
         says.append(f"{commit_text(series.runs[begin])}{others}: {format_change(change)}")
-    # An uncertain mark does not flatten all others.
+    # The 5 % widest intervals do not set the axis: they would flatten all other marks.
     ordered = sorted(bars, key=lambda bar: bar[1] - bar[0])[: max(1, round(0.95 * len(bars)))]
     begins = [0, *(at for at, (before, level) in enumerate(pairwise(levels), 1) if level != before), len(levels) - 1]
     means = [(at - 0.5, as_share(levels[at])) for at in begins]
