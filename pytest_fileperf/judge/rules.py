@@ -194,7 +194,10 @@ class Rules:
     course_errors: float = 3.0
     """In a trend, each change from a start-up to the next is at least this many standard errors."""
     course_round_sd: float = 0.05
-    """Standard error of a start-up with a single round: the usual deviation of rounds."""
+    """The least standard deviation of rounds in a start-up, for a trend."""
+    course_chance: float = 0.5
+    """A trend of one version may be chance if the other's start-ups have none, but differ by more than this part of it.
+    Start-ups of an app with SQLite and 32 connections differed by factors, and had an order by chance."""
     course_cpu: float = 0.3
     """The machine may be a trend's cause if CPU time per request changes by more than this part of it."""
 

@@ -232,12 +232,32 @@ def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
 # has such an order (`tests/judge/test_unit.py`).
 
 
-def trend_of(recording: Recording) -> tuple[float, ...]:
+def trend_of(recording: Recording, beside: Recording | None = None) -> tuple[float, ...]:
     """Returns a value for each start-up if they get steadily slower or faster. Empty without such a trend.
 
-    Values are requests/s, or latencies in seconds if the load has a fixed rate.
+    Values are requests/s, or latencies in seconds if the load has a fixed rate. `beside` is the other version of a
+    comparison. If its start-ups differ as much without a trend, the order may be chance.
     """
-    values = [
+    values = _values_of(recording)
+    if len(values) < 3 or not all(values):
+        return ()
+    levels = [fmean(map(math.log, own)) for own in values]
+    # A few rounds of one start-up may agree by chance.
+    deviations = [stdev(map(math.log, own)) if len(own) > 1 else 0.0 for own in values]
+    usual = max(RULES.course_round_sd, median(deviations))
+    errors = [max(usual, own) / math.sqrt(len(each)) for own, each in zip(deviations, values, strict=True)]
+    if not _is_trend(levels, errors):
+        return ()
+    if beside is not None and not trend_of(beside):
+        others = [fmean(map(math.log, own)) for own in _values_of(beside) if own]
+        if others and max(others) - min(others) > RULES.course_chance * abs(levels[-1] - levels[0]):
+            return ()
+    return tuple(map(math.exp, levels))
+
+
+def _values_of(recording: Recording) -> list[list[float]]:
+    """Returns each start-up's values, one for each round that has one."""
+    return [
         [
             value
             for round_ in recording.of_boot(boot).rounds
@@ -245,13 +265,6 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
         ]
         for boot in recording.boots
     ]
-    if len(values) < 3 or not all(values):
-        return ()
-    levels = [fmean(map(math.log, own)) for own in values]
-    errors = [
-        stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else RULES.course_round_sd for own in values
-    ]
-    return tuple(map(math.exp, levels)) if _is_trend(levels, errors) else ()
 
 
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:

@@ -155,9 +155,9 @@ def drift_text(result: Result) -> str:
     """Returns how a rate or latency moved from start-up to start-up, if it moved more than by chance; else empty."""
     if result.test.own or result.capacity is not None:
         return ""
-    recording, now = result.recording, trend_of(result.recording)
+    recording, now = result.recording, trend_of(result.recording, result.base)
     base: tuple[float, ...] = ()
-    if result.base is not None and (base := trend_of(result.base)):
+    if result.base is not None and (base := trend_of(result.base, result.recording)):
         recording = result.base
     levels = base or now
     if not levels:

@@ -156,6 +156,16 @@ def test_there_is_no_trend(levels: tuple[int, ...]) -> None:
     assert trend_of(recorded([[level] * 4 for level in levels])) == ()
 
 
+@pytest.mark.parametrize(
+    "others, is_trend",
+    [((1000, 980, 1010), True), ((1000, 400, 900), False), ((1000, 700, 480), True)],
+    ids=["alike", "as different, in no order", "the same trend"],
+)
+def test_the_other_version_shows_how_much_start_ups_differ(others: tuple[int, ...], is_trend: bool) -> None:
+    falling, beside = (recorded([[level] * 4 for level in levels]) for levels in ((1000, 700, 500), others))
+    assert (trend_of(falling, beside) != ()) is is_trend
+
+
 def test_the_same_code_has_a_trend_by_chance_in_at_most_1_of_200_measurements() -> None:
     """Start-ups differ by 1 to 6 %, rounds by 3 to 9 %, and the machine drifts by up to 4 % a minute.
 
