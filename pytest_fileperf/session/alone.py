@@ -1,6 +1,6 @@
 """Measures the code here alone: start, warm-up, rounds, end, then the next start-up, as often as needed.
 
-The last start-up goes on serving. A next measurement with the same server uses it as its first start-up.
+The last start-up keeps running. The next measurement of the same server uses this start-up as its first.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 def measure_alone(plan: Plan, rig: Rig, *, most_loads: int = 1) -> Measured:
     """Measures the code here, without another version.
 
-    If `most_loads` is more than 1, the load repeats until its figures are certain, or so many loads were made. Then
-    loads on a busy machine count only if there are no others.
+    If `most_loads` is more than 1, the load repeats until its figures are certain, at most `most_loads` times. Of
+    these, loads on a busy machine are left out. If the machine was always busy, the last load counts.
     """
     return _Alone(plan, rig).measured(most_loads=most_loads)
 
@@ -179,7 +179,10 @@ class _Alone:
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
-    """Returns the largest relative standard error in `gate`, except of percentiles and counts; 0.0 if none is known."""
+    """Returns the largest relative standard error of the metrics in `gate`; 0.0 if none is known.
+
+    Percentiles, counts and start-ups are left out.
+    """
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
     metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]

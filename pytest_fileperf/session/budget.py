@@ -3,7 +3,7 @@
     first pass, of all tests                       | second pass, of undecided tests, while time is left
     each gets ¾ of its equal share of the time left | each goes on, first the one that likely needs least
 
-Each pass may use half of a gate's error rate. Both together have the error rate of a comparison without a budget.
+Each pass gets half of a gate's allowed probability of a false alarm. So a budget does not make false alarms likelier.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
 _LEAST_RPS = 0.5
-"""The search's first rate, if the closed-loop load before it got no good answer."""
+"""The search's first rate, if the closed-loop load before the search got no good answer."""
 
 
 class RateSearch:
@@ -87,7 +87,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns the capacity that all loads show. None if no rate meets the limits, or if no load is usable."""
+        """Returns the capacity, estimated from all loads. None if no rate meets the limits, or if no load is usable."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -110,7 +110,7 @@ class RateSearch:
         return made(rate=rate, low=low, high=high, confidence=RULES.confidence, limit=self._knee(rate))
 
     def recording(self) -> Recording:
-        """Returns a recording of the good loads near the capacity. Its start-ups have their own `capacity` if known."""
+        """Returns a recording of the loads near the capacity. Each start-up has its own `capacity` in it, if known."""
         found, capacity = self.estimate(), self.capacity()
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
         rates = {boot: math.exp(log) for boot, log in known.items()}
@@ -128,7 +128,7 @@ class RateSearch:
     def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
         """Returns the evidence of start-up `boot`, as one version's part of a pair.
 
-        It contains a capacity only if `found`, the estimate from all loads, has one.
+        The evidence has a capacity only if `found`, the estimate from all loads, has one for this start-up.
         """
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
@@ -147,10 +147,10 @@ class RateSearch:
         )
 
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
-        """Returns the runs of good loads at 85 to 103 % of their start-up's capacity.
+        """Returns the runs of loads that met the limits at 85 to 103 % of their start-up's capacity.
 
-        `of_boots` has the capacities by start-up; a missing one is taken as `rate`. If no good load is that near,
-        returns one run: the fastest good one, else the slowest that got answers.
+        `of_boots` has capacities by start-up. For start-ups that it lacks, `rate` is the capacity. If there is no such
+        load, returns the fastest one that met the limits. If none met them, returns the slowest one that got answers.
         """
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
@@ -164,7 +164,7 @@ class RateSearch:
         return [min(answered, key=lambda pair: pair[0].rate)[1]]
 
     def _knee(self, rate: float) -> Limit:
-        """Returns the first clear bottleneck of loads that broke a limit, from `rate` upwards; UNCLEAR without one."""
+        """Returns the first clear bottleneck in loads that broke a limit at `rate` or faster; else UNCLEAR."""
         paired = zip(self._tried, self._runs, strict=True)
         above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]

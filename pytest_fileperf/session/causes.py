@@ -120,7 +120,8 @@ def _waited_for(
 ) -> tuple[str, Stalls | None, Limit | None]:
     """Returns (a text about what requests waited for, the event loop's stalls, the server's limit).
 
-    If the loads for this fail, the text is empty, and both other values are None. Stalls that explain little are None.
+    If the loads for this fail, the text is empty, and both other values are None. Stalls that explain little of the
+    loss are returned as None.
     """
     seen: list[tuple[Run, Recording]] = []
     try:
@@ -235,12 +236,12 @@ def with_slow_start(result: Result, look: Callable[[], tuple[list[ImportTimes], 
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
-"""For each version: its profile, and the profiles of its single looks, empty unless two versions are compared. A look
-is a short load with a profiler."""
+"""For each version: its profile, and the profile of each single look (a short load with a profiler). If only one
+version is profiled, its tuple of looks is empty."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
-    """Returns each version's profile, or why there is none. Loads each version twice, in the order A B B A."""
+    """Returns each version's profile, or why there is none. Loads each version twice: A B B A for versions A and B."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     try:
         for index in (*range(len(sides)), *reversed(range(len(sides)))):

@@ -3,8 +3,8 @@
     start base + now | probe | base now now base … | start base + now | base now base now … | … | how it is limited
     └─────────────────── pair 1 ───────────────────┘└────────────── pair 2 ───────────────┘
 
-Each pair has new start-ups, stabilised alike (`serve.stability`). Both differ by their versions and by chance. Chance
-is different in each pair.
+`base` is the old version, and `now` is the new one. Each pair has a new start-up of each, stabilised alike
+(`serve.stability`). The two start-ups differ by their code and by chance. Chance is different in each pair.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _NoBaseError(Exception):
 
 class Sides:
     def __init__(self, base: CodeTree, plan: Plan, rig: Rig, *, is_stored: bool) -> None:
-        """With `is_stored`, `booted` raises _NoBaseError if `base` does not start: stored figures remain to compare."""
+        """With `is_stored`, `booted` raises _NoBaseError if `base` does not start, because stored figures remain."""
         self._base = base
         self._is_stored = is_stored
         self.plan = plan
@@ -249,8 +249,8 @@ def measure_in_turn(
     """Loads both versions alternately and judges the changes. Returns a reason if they cannot be compared.
 
     With `is_stored`, `base` is a baseline's code. If it does not start, returns a reason instead of raising. With
-    `base_alone` the old version is also loaded alone, for comparison with figures stored from such a load. A server
-    that is loaded alternately is slower. Raises PlanError if the server, or a tracer, prevents a comparison.
+    `base_alone` the old version is also loaded alone, because its stored figures come from such a load. A server that
+    is loaded alternately is slower. Raises PlanError if the server, or a tracer, prevents a comparison.
     """
     refuse_base(plan, base)
     comparison = None if rig.time is None else rig.time.kept(plan.test.nodeid)
@@ -304,11 +304,11 @@ class Comparison:
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
         """How long one turn (a slice of load) on each version took together, in the latest pair of start-ups."""
         self._latency_ns = self._first_ns = 0
-        """How long a request took in the first short loads (the probes), for the slower version. `_first_ns` is for the
-        very first requests, for which an app may log in, or open connections to its database."""
+        """How long a request to the slower version took in the probes (first short loads). `_first_ns` is how long its
+        very first requests took. For those, an app may log in, or open connections to its database."""
         self._probes: dict[Side, Run] = {}
-        """Each version's run in the probe, until the first pair of start-ups counts it as warm-up. No figure uses
-        it."""
+        """Each version's run in the probe. The first pair of start-ups counts these runs as warm-up, and empties this
+        mapping. No figure uses them."""
 
     def go_on(self, plan: Plan) -> None:
         """Lets the next call of `result` go on with the undecided gates, in the time that `plan` gives."""
@@ -339,7 +339,7 @@ class Comparison:
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
-        """Returns the time that likely decides a load, part or step ÷ the time so far. 1.0 if more does not help."""
+        """Returns (time that likely decides `subject`) ÷ (time so far). Returns 1.0 if more time does not help."""
         times = (
             times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self.plan.alpha)
             for item in found
@@ -417,9 +417,9 @@ class Comparison:
     def _probed(self, servers: BothServers) -> Reason | None:
         """Measures how long a request takes on each version. Returns None, or the reason why both cannot be compared.
 
-        Such reasons are another answer, no answer, and requests too slow for the time. Raises BaseFailedError if the
-        old version fails all requests. If the new version fails all, returns a reason: the error comes when it is
-        measured alone.
+        Possible reasons are an unexpected answer, no answer, and requests too slow for the comparison's time. Raises
+        BaseFailedError if the old version fails all requests. If the new version fails all, returns a reason. The error
+        comes later, when the new version is measured alone.
         """
         probe, work, later = self.plan.probe, self.plan.work.name, 0.0
         for side in reversed(Side):
@@ -655,7 +655,7 @@ def _seconds(ns: int) -> str:
 def _under_way_ns(run: Run) -> int:
     """Returns how long a connection typically waits for a request, a journey's pauses included; 0 without requests.
 
-    A mix's slow requests have more weight than their number, because a turn ends only after its slowest request.
+    Long requests count more than short ones, because a turn ends only after its slowest request.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)

@@ -1,4 +1,7 @@
-"""Adds a session's comparisons to a history. Measures again its steps (lasting changes) and renewed baselines."""
+"""Adds a session's comparisons to a history.
+
+Measures a history's steps (lasting changes) and renewed baselines again.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,18 @@ _VOID = frozenset((
     ReasonKind.BASE_FAILED, ReasonKind.INCOMPARABLE, ReasonKind.LEFT_WORK, ReasonKind.LOST,
     ReasonKind.OTHER_ANSWERS, ReasonKind.SAME_FILES, ReasonKind.SATURATED,
 ))  # fmt: skip
-"""No history gets comparisons with such a reason: something other than the code may have changed the figures."""
+"""Comparisons with such a reason never enter a history: something other than the code may have changed the figures."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
-"""Keys of `Result.identity` that may differ between comparable runs. So may the key `stabilised` of its server."""
+"""Keys of `Result.identity` that may differ between comparable runs. The same is true for its server's key
+`stabilised`."""
 _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns log ratios, new to old figures, by node id. Only known versions, loaded alternately, have some."""
+    """Returns log(new figure ÷ old figure) by node id.
+
+    A test has ratios only if known versions were loaded alternately.
+    """
     found = {}
     for result in results:
         ratios = {
@@ -60,7 +67,10 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a slow digest (hard to guess) of request, load, server and setup. It is equal for comparable runs."""
+    """Returns a digest of request, load, server and setup: equal for comparable runs.
+
+    It is slow to make, so values are hard to guess.
+    """
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
@@ -169,7 +179,7 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
 
 
 def _answer(found: MetricComparison | None, step: Step) -> str:
-    """Returns `yes`, `no` or `not decided`: does the comparison confirm the step? Its change or a reason follows."""
+    """Returns `yes`, `no` or `not decided`: is the step confirmed? The comparison's change, or a reason, follows."""
     if found is None or found.change is None or found.low is None or found.high is None:
         why = sentence(found.reason) if found is not None else ""
         return f"not decided: {why or 'both commits could not be compared'}"
@@ -195,7 +205,7 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Compares each renewed baseline's code with the previous one's, unless a run did. Yields lines for the user.
+    """Compares each renewed baseline's code with the previous baseline's, unless a run has. Yields lines for the user.
 
     `paths` are histories, and `name` selects tests. The first history gets the new comparisons.
     """

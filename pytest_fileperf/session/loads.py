@@ -192,9 +192,9 @@ class Loader:
         trees: TreeWatch,
         plan: LoadPlan | Alternation,
     ) -> Iterator[list[float]]:
-        """Yields a list to read after the block: how many cores each server still uses beyond its idle use.
+        """Yields a list. After the block, it says how many cores each server still uses beyond its idle use.
 
-        It is 0.0 for a server that soon rests.
+        The number is 0.0 for a server that soon has no more work.
         """
         left = [0.0] * len(servers)
         looks = _leaves_work(plan)
@@ -253,7 +253,10 @@ class Loader:
     def _processes(
         self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
     ) -> tuple[GeneratorProcess, ...]:
-        """Returns the last load's generators; empty for a single local one. `lost` has their errors by number."""
+        """Returns the last load's generators; empty if it was a single one on this machine.
+
+        `lost` has their errors by number.
+        """
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
             return ()
@@ -293,10 +296,10 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
     """Returns the time that a server's work took ÷ its CPU time; 1 if nobody else used its cores.
 
     `sides` has the samples of all servers that were loaded alternately, and `side` is this server's index. `ended_ns`
-    is the CPU time of their processes that ended meanwhile. Two upper bounds are known for the delay by other
-    processes, and the lower one is used. The first is the time that others kept `cores` busy, even in the server's idle
-    time. The second is the main thread's wait for a core, even if its own threads used it. Time that a virtual
-    machine's host took is added in full, because this wait does not include it.
+    is the CPU time of the servers' processes that ended during the load. Two upper bounds are known for the delay by
+    other processes, and the lower one is used. The first is the time that others kept `cores` busy, even in the
+    server's idle time. The second is the main thread's wait for a core, even if the server's other threads used that
+    core. Time that a virtual machine's host took is added in full, because the main thread's wait does not include it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -329,10 +332,11 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Returns `run`. Adds latencies on one connection as `boot.alone` if the number of connections seems to limit it.
+    """Returns `run`. If its number of connections seems to limit it, adds latencies on one connection (`boot.alone`).
 
-    Only these latencies show whether requests wait for each other. `load` makes a short load for them on the same
-    start-up. It is skipped for a fixed number of requests, for a rate, or if a request takes longer than `left_s`.
+    Only these latencies show whether requests wait for each other. `load` measures them in a short load on the same
+    start-up. This load is skipped for a rate, and for a fixed number of requests. It is also skipped if a request takes
+    longer than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):
@@ -358,7 +362,7 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
 
 
 def _leaves_work(plan: LoadPlan | Alternation) -> bool:
-    """Returns whether a load may leave work behind: not if it has few requests, as in a smoke run."""
+    """Returns whether a server may still work after this load. False for few requests, as in a smoke run."""
     asked = None if isinstance(plan, Alternation) else plan.requests or plan.burst
     return asked is None or asked >= 20
 
@@ -374,7 +378,7 @@ def after_probe(run: Run, probe: Run) -> Run:
 
 
 def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
-    """Joins runs of one load into a recording. For a part or step, it lacks facts about the whole load."""
+    """Joins runs of one load into a recording. For a part or step, the recording lacks facts about the whole load."""
     first, is_whole = runs[0], not part and not step
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}

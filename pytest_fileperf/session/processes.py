@@ -14,7 +14,7 @@ from pytest_fileperf.serve.spec import give_all_cores
 
 _SLICE_S = 0.05
 STILL = 0.2
-"""A server that uses this many cores more than without a load is still at work."""
+"""A server is still at work if it uses this many more cores than without a load."""
 _MOST_LEFT_S = 3.0
 """How many seconds a server is observed after its load, at most."""
 
@@ -63,7 +63,7 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of the server's processes ended; 0 if only children ended that had begun during the load."""
+        """How many of the server's processes ended; 0 if all of these had begun during the load."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
@@ -112,8 +112,8 @@ class TreeWatch:
 
     Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
     cores of the test run. A child is found a moment after it begins. If children end too soon for that, all servers get
-    all cores, so that their children begin there. Even a server without such children gets them, because all are
-    compared.
+    all cores, so that their children begin with all cores. This includes servers without such children, because all
+    servers are compared.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
@@ -146,7 +146,7 @@ class TreeWatch:
         return self._used(0.1)
 
     def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
-        """Returns how many cores more than `idle` each server uses after the `with` block; 0.0 if it soon rests."""
+        """Returns how many cores beyond `idle` each server uses after the `with` block; 0.0 if its work soon ends."""
         # Work counts if it takes a twentieth of the load's time: it costs so many answers. A moment after its last
         # answer, a server may close connections.
         least_s = min(_MOST_LEFT_S, max(0.15, load_s / 20))

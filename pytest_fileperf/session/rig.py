@@ -89,7 +89,8 @@ class Rig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     results: tuple[Result, ...]
-    """The result of the whole load, then of each measured part and step. The verdicts still lack the limits."""
+    """The result of the whole load, then of each measured part and step. The verdicts do not contain the absolute
+    limits yet."""
     log: tuple[str, ...] = ()
     """A server's last log lines after an answer with a status of 500 or more; else empty."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
@@ -105,8 +106,8 @@ class Measured:
     ) -> Measured:
         """Returns a copy whose results are judged by `judge`, with `why_not` and `notes`.
 
-        Judges the parts first. They use some of the session's probability of false alarms, and leave the rest to the
-        whole load.
+        Judges the parts first. They use some of the session's allowed probability of a false alarm. The whole load gets
+        the remainder.
         """
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)

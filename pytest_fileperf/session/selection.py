@@ -31,7 +31,7 @@ class Selection:
         self._change = source.change_since(since.commit)
         begun = self._change.begun
         self.title = since.title if begun == since.commit else f"{begun[:7]}, the last commit shared with {since.title}"
-        """A commit, in words. No change since it can affect the tests that are left out."""
+        """A commit, in words. Changes since this commit cannot affect the tests that are left out."""
 
     def why(self, nodeid: str) -> str:
         """Returns why the test must be measured. Empty if no change since the commit can affect it."""

@@ -50,7 +50,7 @@ from pytest_fileperf.versions.tree import CodeTree
 #
 #     1 generator | saturated? free cores? | 2 generators | saturated? free cores? | 4 generators | …
 #
-# Each step is a short load of the code here on the serving start-up. That is the measurement's first start-up.
+# Each step is a short load of the code here. The measurement then uses the same server as its first start-up.
 
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
@@ -130,7 +130,7 @@ _ON_ONE_BOOT = (
 
 class Session:
     def __init__(self, options: Options, rig: Rig, *, against: CodeTree | None = None, gates: int = 1) -> None:
-        """The session closes `rig`. `gates` is the number of comparisons that share the session's error rate."""
+        """The session closes `rig`. `gates` is how many comparisons share one allowed probability of a false alarm."""
         self._options = options
         self._rig = rig
         self._base = CodeTree(title="itself") if options.aa else against

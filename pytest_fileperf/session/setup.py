@@ -44,7 +44,7 @@ def entered(settings: Settings, pool: ServerPool) -> object:
 
 
 def left(settings: Settings, pool: ServerPool, error: BaseException | None = None) -> None:
-    """Runs the teardown if the setup has run. Ends the server if the test's data may be left. Raises SetupError."""
+    """Runs the teardown if the setup has run. Ends the server if it may keep the test's data. Raises SetupError."""
     clean = False
     try:
         pool.leave(error)

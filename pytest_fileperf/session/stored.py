@@ -71,8 +71,8 @@ def title_of(entry: Entry, code: str = "") -> str:
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both versions alternately and judges. If they cannot be compared, measures only the code here.
 
-    Then the outcome is NEW if a version lacks the endpoint. It is INCONCLUSIVE if a version gives other answers or is
-    too slow. The same code is a PASS. Raises PlanError if this kind of server cannot run two versions.
+    In that case, the outcome is NEW if a version lacks the endpoint. It is INCONCLUSIVE if a version gives other
+    answers or is too slow. The same code is a PASS. Raises PlanError if this kind of server cannot run two versions.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -117,8 +117,8 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
 # --- Stored baselines: the figures that earlier runs have stored, and their code
 
 Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
-"""Each result, changed as if it were stored, with the function that stores it. None if the result is not to be
-stored."""
+"""Each result, with the function that stores it. The result already says that it is stored. If the result is not to be
+stored, the function is None."""
 
 
 class Baselines:
@@ -129,7 +129,8 @@ class Baselines:
         self._environment = environment
         self._store = BaselineStore(options.baselines)
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
-        """By packages: the Python of an environment with them, or the error of making it. Each is tried only once."""
+        """By packages: the Python of an environment with these packages, or why there is none. Each is tried only
+        once."""
 
     def find(self, test: TestId) -> Entry | None:
         """Returns the baseline of a whole load or a part, from this machine or another. Raises BaselineError."""
@@ -372,7 +373,7 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares `unchanged`, a new recording of the baseline's code, with stored figures. Empty for None."""
+        """Compares `unchanged`, a new recording of the baseline's code, with stored figures. Empty without it."""
         if unchanged is None:
             return ()
         return judge_world(
@@ -390,7 +391,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether to store the results. Only `all` stores a mere PASS, because small losses would add up."""
+        """Returns whether to store the results. A mere PASS is stored only for `all`: small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
