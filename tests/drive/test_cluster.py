@@ -49,8 +49,16 @@ def generator_processes() -> list[psutil.Process]:
 
 # --- which scheduler, and which of its workers
 
+ADDRESSES = ("tcp://10.0.0.5:8786", "tls://[::1]:8786", "10.0.0.5:8786", "load-1:8786", "inproc://10.0.0.5/12/1")
 NEITHER = "{} is neither an address with a port, as in tcp://127.0.0.1:8786, nor an existing file"
 NO_FILE = "{} isn't a scheduler file ({}). Give the file that `dask scheduler "
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_taken_as_it_is_also_from_a_file(address: str, tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.json"
+    path.write_text(json.dumps({"address": address}))
+    assert scheduler_address(address) == scheduler_address(str(path)) == address
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,13 @@ def test_the_offset_is_off_by_no_more_than_it_says(ahead_ns: int, ways: list[tup
     assert distance_ns == min(there + back for there, back in ways)
 
 
+def test_the_quickest_answer_tells_most() -> None:
+    each = readings(3_000 * MS, [(40 * MS, 10 * MS), (2 * MS, 2 * MS), (10 * MS, 60 * MS)])
+    ahead_ns, error_ns, _ = offset_of(each, now_ns=each[-1][-1])
+    assert ahead_ns == 3_000 * MS
+    assert error_ns == 2 * MS + round(70 * MS * 1e-4)
+
+
 def test_an_old_answer_tells_less_as_clocks_drift_apart() -> None:
     old, new = readings(0, [(1 * MS, 1 * MS), (3 * MS, 3 * MS)])
     minute_ns = 60_000 * MS

@@ -18,14 +18,15 @@ from typing import NamedTuple
 import httpx
 import psutil
 import pytest
-from drive.scripted import GET, counted, hello, scripted
+from drive.scripted import GET, MS, counted, hello, scripted
 
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.request import Journey
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work, with_value
 
 
@@ -71,6 +72,19 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+def test_one_process_serves_many_loads_and_knows_what_they_cost(shared: Generators, url: str) -> None:
+    result = run(shared, url, plan=counted(200))
+    assert (good(result), result.rounds[0].boot) == (200, 1)
+    assert result.rounds[0].client_cpu_ns > 0
+    assert result.rounds[0].server_cpu_ns
+    before = children()
+    for content in (payload("2MiB"), bytes(20 << 20)):  # that is larger than the pipes to it
+        size = 20 << 20 if isinstance(content, bytes) else content.size_bytes
+        sent = run(shared, url, Operation(method="POST", url="/", arguments={"content": content}), counted(2))
+        assert sum(r.bytes_sent for r in sent.rounds) == 2 * size
+    assert children() == before
+
+
 def test_a_journey_travels_by_value_with_what_a_setup_returned(shared: Generators, url: str) -> None:
     wanted = "hello"
 
@@ -83,6 +97,21 @@ def test_a_journey_travels_by_value_with_what_a_setup_returned(shared: Generator
         PlanError, match=r"the value that setup returned for any.* cannot be sent to the load generator"
     ):
         run(shared, url, with_value(work, threading.Lock()))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="nothing is pinned here")
+def test_the_cores_of_one_run_are_not_those_of_the_next(shared: Generators, url: str) -> None:
+    everywhere = os.sched_getaffinity(0)
+    one = frozenset(sorted(everywhere)[:1])
+
+    async def on_one(client: httpx.AsyncClient) -> None:
+        assert os.sched_getaffinity(0) == one
+
+    async def on_all(client: httpx.AsyncClient) -> None:
+        assert os.sched_getaffinity(0) == everywhere
+
+    for journey, cores in ((on_one, one), (on_all, None)):
+        assert good(run(shared, url, Journey(name="cores", function=journey), counted(2), cores=cores)) == 2
 
 
 def test_neither_what_is_printed_nor_files_of_the_tests_disturb_and_nothing_is_left(
@@ -146,6 +175,22 @@ def test_a_journey_that_cannot_be_carried_or_loaded_says_why(
 
 
 # --- errors end the process, and the next load has a new one
+
+
+@pytest.mark.hostile
+def test_a_check_that_raises_ends_the_run_and_the_process(shared: Generators, url: str) -> None:
+    class DiedError(Exception):
+        pass
+
+    def check() -> None:
+        raise DiedError
+
+    before = children()
+    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=30_000 * MS, rounds=1, timeout_ns=5000 * MS)
+    with pytest.raises(DiedError):
+        run(shared, url, plan=plan, check=check)
+    assert shared.pids == ()
+    assert children() <= before
 
 
 @pytest.mark.hostile

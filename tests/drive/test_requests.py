@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from drive.scripted import answer, counted, loaded, scripted, totals
+from drive.scripted import GET, MS, answer, counted, failures, loaded, run, scripted, totals
 
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, run_load
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.feed import Order, Requests
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Expectation, Journey, Operation
 from pytest_fileperf.plan.work import Mix, Part, Work
@@ -111,6 +112,16 @@ def test_a_mix_is_as_its_weights_say_and_counts_each_part(connections: int) -> N
     replayed = Mix(parts=tuple(part for part in MIX.parts if part.name != "walk"))
     result, lines, _ = load(replayed, 40, connections)
     assert (result.engine, len(lines)) == ("replay", 40)
+
+
+def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
+    async def silent(number: int, writer: asyncio.StreamWriter) -> None:
+        return None
+
+    plan = LoadPlan(connections=1, warmup_ns=0, round_ns=100 * MS, rounds=1, timeout_ns=50 * MS, rate=100.0)
+    result = run(silent, Mix(parts=(Part(name="a", work=GET), Part(name="b", work=GET))), plan)
+    assert {name: sum(r.failed for r in rounds) for (name, _), rounds in result.subjects.items()} == {"a": 5, "b": 5}
+    assert sum(failure.count for failure in failures(result)) == result.due == 10
 
 
 @pytest.mark.parametrize("replays", [True, False], ids=["client", "in-process"])

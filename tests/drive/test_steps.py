@@ -24,7 +24,7 @@ from pytest_fileperf.measure.recording import Phase, merge_failures
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.request import Journey
-from pytest_fileperf.plan.work import Pause, parse_pause
+from pytest_fileperf.plan.work import Mix, Part, Pause, parse_pause
 from pytest_fileperf.wire.connection import Connection
 
 Visit = Callable[[Client], Awaitable[None]]
@@ -163,6 +163,18 @@ def test_a_step_in_a_step_counts_in_both() -> None:
     assert latency(result, "outer").sum_ns < latency(result).sum_ns
 
 
+def test_steps_of_the_parts_of_a_mix_are_kept_apart() -> None:
+    async def visit(client: Client) -> None:
+        async with client.step("login"):
+            await client.get("/")
+
+    work = Mix(parts=tuple(Part(name=name, work=Journey(name="visit", function=visit)) for name in ("one", "two")))
+    result = run(hello, work, counted(6, connections=2))
+
+    assert (step(result, "login", "one"), step(result, "login", "two")) == ((3, {}, 3), (3, {}, 3))
+    assert sum(round_.requests for round_ in result.rounds) == 6
+
+
 @pytest.mark.parametrize("rate", [None, 40])
 def test_what_is_done_in_the_warm_up_counts_in_no_step(rate: float | None) -> None:
     seen: list[None] = []
@@ -222,6 +234,18 @@ def test_a_step_is_named_by_what_is_done_and_not_by_what_it_is_done_with() -> No
     assert "at most 100 steps" in failures(result)[0].example
 
 
+def test_without_a_load_a_step_measures_nothing(family: str) -> None:
+    async def main() -> None:
+        async with Client(family=family) as client:
+            assert isinstance(client, module_of(family).AsyncClient)
+            async with client.step("login"):
+                await client.pause("1ms")
+            with pytest.raises(ValueError, match="isn't a name"):
+                client.step("a#b")
+
+    asyncio.run(main())
+
+
 # --- pauses between requests
 
 
@@ -267,6 +291,29 @@ def test_what_a_user_keeps_stays_with_that_user() -> None:
 # --- what of a journey's time is in its latency and in those of its steps
 
 
+def test_pauses_are_in_no_latency_and_other_waiting_is() -> None:
+    async def visit(client: Client) -> None:
+        async with client.step("reads"):
+            await client.pause("60ms")
+            await client.get("/")
+            await asyncio.gather(client.pause("60ms"), client.pause("50ms"))  # counts once
+        async with client.step("waits"):
+            await asyncio.sleep(0.04)
+        await client.pause("30ms")
+
+    begun_ns = monotonic_ns()
+    result = walked(visit)
+    took_ns = monotonic_ns() - begun_ns
+
+    assert result.uncounted_ns >= 3 * 148 * MS
+    assert latency(result).sum_ns + result.uncounted_ns <= took_ns
+    waits, reads = latency(result, "waits"), latency(result, "reads")
+    assert waits.min_ns >= 39 * MS
+    assert reads.sum_ns + waits.sum_ns <= latency(result).sum_ns
+    for rounds in (result.rounds, result.subjects["", "reads"]):
+        assert all(0 < r.ttfb.max_ns <= r.latency.max_ns for r in rounds)
+
+
 def test_what_another_task_pauses_is_no_pause_of_a_step() -> None:
     async def visit(client: Client) -> None:
         async def work() -> None:
@@ -276,6 +323,23 @@ def test_what_another_task_pauses_is_no_pause_of_a_step() -> None:
         await asyncio.gather(work(), client.pause("40ms"))
 
     assert latency(walked(visit), "work").min_ns >= 49 * MS
+
+
+def test_a_pause_before_the_first_answer_is_not_in_the_time_to_it() -> None:
+    async def thinker(client: Client) -> None:
+        await client.pause(Pause(low_ns=30 * MS, high_ns=31 * MS))
+        (await client.get("/")).raise_for_status()
+
+    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=200 * MS, rounds=1, timeout_ns=5000 * MS, rate=20)
+    for own in (plan, counted(3)):
+        begun_ns = monotonic_ns()
+        result = walked(thinker, own)
+        took_ns = monotonic_ns() - begun_ns
+        good, kinds = totals(result)
+        assert (good > 1, kinds) == (True, {})
+        first_ns = [round_.ttfb.max_ns for round_ in result.rounds]
+        assert max(first_ns) + result.uncounted_ns // good <= took_ns
+        assert all(round_.ttfb.max_ns <= round_.latency.max_ns for round_ in result.rounds)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +392,28 @@ def test_what_the_client_does_is_in_no_latency_and_neither_is_a_look_for_a_free_
     for seen in (latency(result), latency(result, "login")):
         assert 2 * SERVER_S * 0.98e9 <= seen.min_ns <= seen.max_ns < 4 * CLIENT_S * 1e9
     assert all(round_.ttfb.max_ns <= round_.latency.max_ns for round_ in result.rounds)
+
+
+async def side_by_side(client: Client) -> None:
+    async with client.step("login"):
+        await asyncio.gather(client.get("/"), client.get("/", auth=Working()))
+
+
+async def own_work(client: Client) -> None:
+    async with client.step("login"):
+        await client.get("/")
+        time.sleep(CLIENT_S)  # noqa: ASYNC251 - work, not waiting
+
+
+@pytest.mark.usefixtures("of_family")
+@pytest.mark.parametrize("visit, least_s", [(side_by_side, CLIENT_S), (own_work, SERVER_S + CLIENT_S)])
+def test_what_is_done_while_a_request_is_on_its_way_or_by_the_journey_is_in_the_latency(
+    visit: Visit, least_s: float
+) -> None:
+    result = walked(visit, counted(2), server=slow)
+    assert totals(result) == (2, {})
+    for seen in (latency(result), latency(result, "login")):
+        assert seen.min_ns >= least_s * 0.98e9
 
 
 def test_no_time_is_less_than_nothing_where_a_pause_outlives_all_of_a_call_and_of_its_step() -> None:

@@ -112,6 +112,14 @@ def test_a_long_download_is_cut_into_pieces_and_checked(client: bool) -> None:
     assert totals(run(download, wrong, counted(2))) == (0, {"size": 2})
 
 
+def test_events_that_come_together_have_no_gap() -> None:
+    result = run(server(6, together=3, every_s=0.02), events(), counted(1))
+
+    gap = Histogram.merged(round_.event_gap for round_ in result.rounds)
+    assert gap.count == 5
+    assert gap.percentile_ns(50) == 0
+
+
 async def listen(client: httpx.AsyncClient) -> None:
     async with client.stream("GET", "/events") as response:
         assert len([line async for line in response.aiter_lines() if line.startswith("data")]) == 4
@@ -181,3 +189,10 @@ def test_pieces_of_a_whole_body(each: Each, body: bytes, pieces: int) -> None:
 def test_where_bytes_are_cut_makes_no_difference(body: tuple[Each, bytes, int], cuts: list[int]) -> None:
     each, content, pieces = body
     assert pieces_of(each, content, *cuts) == pieces
+
+
+def test_a_line_without_an_end_takes_no_memory() -> None:
+    counter = piece_counter(EVENT)
+    for _ in range(100):
+        counter.feed(b"data: " + b"x" * 10_000)
+    assert counter.feed(b"\n\n") == 1

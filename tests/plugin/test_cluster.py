@@ -70,6 +70,27 @@ def test_an_app_in_this_process_is_loaded_by_no_cluster(
     result.stdout.fnmatch_lines(["*a Dask cluster cannot reach an inprocess server. Use another server*"])
 
 
+def test_servers_listen_where_they_are_told(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(
+        """
+        import sys
+        from pytest_fileperf import Command, Uvicorn
+
+        PROGRAM = "import sys, uvicorn; uvicorn.run('server_app:app', host=sys.argv[1], port=int(sys.argv[2]))"
+
+        def test_uvicorn(fileperf, fileperf_server):
+            assert fileperf_server.url.startswith("http://[::1]:")
+            assert fileperf.get("/", requests=3, gate="none").requests == 3
+
+        def test_command(fileperf):
+            server = Command([sys.executable, "-c", PROGRAM, "{host}", "{port}"], title="own")
+            assert fileperf.get("/", requests=3, gate="none", server=server).requests == 3
+        """
+    )
+    result = run_load("--fileperf", "--fileperf-host=::1", "--fileperf-server=uvicorn")
+    assert result.ret == pytest.ExitCode.OK  # so few requests may leave the generator no time for anything else
+
+
 def test_an_address_that_is_another_machine_s_is_told(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """

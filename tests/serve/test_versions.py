@@ -19,8 +19,10 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError
 from pytest_fileperf.host.supervisor import MARK
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.job import Job, StartUp
+from pytest_fileperf.serve.job import Job, StartUp, left
 from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.likeness import Likeness
+from pytest_fileperf.serve.made import Made
 from pytest_fileperf.serve.process import STAGE_2
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
@@ -80,6 +82,19 @@ def answer(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> str:
         return get(server.url).text
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(Uvicorn(workers=2), id="uvicorn-2"),
+        pytest.param(Gunicorn(), id="gunicorn", marks=posix),
+    ],
+)
+def test_the_other_version_runs_in_its_own_directory_and_says_which_file(spec: ServerSpec, trees: CodeTree) -> None:
+    with booted(spec, trees) as server:
+        assert get(server.url).text == f"old in {trees.there}"
+        assert f"{trees.there}/src/versioned_app.py" in server.loaded.modules
+
+
 def test_both_sides_boot_by_the_same_steps(trees: CodeTree, tmp_path: Path) -> None:
     made = {}
     (tmp_path / MARK).touch()
@@ -97,6 +112,17 @@ def test_both_sides_boot_by_the_same_steps(trees: CodeTree, tmp_path: Path) -> N
 
     assert seen("here") == seen("base")
     assert made["here"][0].env["PYTHONHASHSEED"] == "4", "by the number of the boot"
+
+
+def test_only_the_code_here_becomes_as_the_test_has_made_it(trees: CodeTree, tmp_path: Path) -> None:
+    made = Made(likeness=Likeness(({}, {}, {})), values=b"", unsent={}, has_run=False)
+    app = AppSpec(str(APP.target), made=made)
+    (tmp_path / MARK).touch()
+    for code_tree, expected in ((HERE, (made,)), (trees, ())):
+        run_directory = tmp_path / f"run {len(expected)}"
+        run_directory.mkdir()
+        AsgiLaunch(Uvicorn(), app, StartUp(number=3, code_tree=code_tree), {}).prepare(run_directory)
+        assert left(Made, run_directory) == expected
 
 
 def test_programs_that_an_app_starts_are_of_its_version(
@@ -204,6 +230,19 @@ def test_a_command_runs_the_code_of_its_version(
     directory = replace(SERVE, cwd=tmp_path / "here")
     monkeypatch.chdir(tmp_path)
     assert answer(directory, trees) == "old"
+
+
+@posix
+def test_a_build_is_run_once_for_each_side(trees: CodeTree, tmp_path: Path) -> None:
+    spec = replace(SERVE, build=("sh", "-c", "echo built >> built.txt"))
+    pool = ServerPool()
+    for code_tree in (trees, HERE, trees):
+        starting = pool.launch(spec, None, StartUp(code_tree=code_tree))
+        try:
+            starting.start()
+        finally:
+            starting.stop()
+    assert [(tmp_path / tree / "built.txt").read_text() for tree in ("here", "base")] == ["built\n", "built\n"]
 
 
 @posix
