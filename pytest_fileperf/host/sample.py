@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -135,13 +134,3 @@ def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
         busy = user + nice + system + (0 if hard else soft)
         cores.append(CoreTime(core=int(name[3:]), busy_ns=busy * unit_ns, stolen_ns=stolen * unit_ns))
     return tuple(cores)
-
-
-def cores_of(pids: Iterable[int]) -> frozenset[int]:
-    """Returns the cores on which any of these processes may run. Empty if a process's cores are unknown."""
-    if not hasattr(os, "sched_getaffinity"):
-        return frozenset()
-    try:
-        return frozenset().union(*map(os.sched_getaffinity, pids))
-    except OSError:
-        return frozenset()

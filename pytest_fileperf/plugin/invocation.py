@@ -16,6 +16,7 @@ import pytest
 
 from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
+from pytest_fileperf.host.cores import split_cores
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plugin.options import (
@@ -25,7 +26,7 @@ from pytest_fileperf.plugin.options import (
     INI_SETTINGS,
     LOAD_OPTIONS,
 )
-from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, split_cores, worker_count
+from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, worker_count
 from pytest_fileperf.settings.keys import parse_seconds
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_duration, printable

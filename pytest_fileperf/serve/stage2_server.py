@@ -6,6 +6,7 @@ import this package. CHANNEL is the descriptor of a socket that receives orders 
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import shlex
@@ -21,6 +22,7 @@ def main(run_directory: Path) -> None:
     missing = [package for module, package in job["needs"].items() if importlib.util.find_spec(module) is None]
     if missing:
         _end(run_directory, f"no {' and no '.join(missing)}", "install", *missing)
+    gc.disable()  # our imports leave no garbage that is worth a search
     try:
         if job["server"] == "gunicorn":
             from pytest_fileperf.serve.gunicorn_worker import serve
@@ -34,6 +36,7 @@ def main(run_directory: Path) -> None:
         if not job["needs"]:
             raise
         _end(run_directory, f"packages that are too old ({error})", "install", "--upgrade", *job["needs"].values())
+    gc.enable()
     serve(run_directory)
 
 

@@ -19,8 +19,9 @@ from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress, edges_of, run_load
 from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
+from pytest_fileperf.host.cores import cores_of
 from pytest_fileperf.host.cpu import CpuSeries, files_limit
-from pytest_fileperf.host.sample import Sample, cores_of
+from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.host.watch import Footprint, Watch
 from pytest_fileperf.measure.growth import growth_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram

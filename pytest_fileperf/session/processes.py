@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from time import monotonic, monotonic_ns, sleep
 from typing import Self
 
+from pytest_fileperf.host.cores import cores_of, give_all_cores
 from pytest_fileperf.host.cpu import TreeCpu, peak_rss_bytes, process_use, reset_peak_rss
-from pytest_fileperf.host.sample import cores_of
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import give_all_cores
 
 _SLICE_S = 0.05
 STILL = 0.2

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.host.cores import split_cores
 from pytest_fileperf.judge.capacity import NextLoad
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.judge.rules import RULES
@@ -17,7 +18,7 @@ from pytest_fileperf.plan.pacing import spread_seed
 from pytest_fileperf.plan.request import WHOLE_LOAD, Subject, SubjectName, Tolerance
 from pytest_fileperf.plan.work import Part, Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
-from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, Url, is_only_once, split_cores, worker_count
+from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, Url, is_only_once, worker_count
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 

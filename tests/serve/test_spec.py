@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve import spec as spec_module
+from pytest_fileperf.host import cores
 from pytest_fileperf.serve.spec import (
     Command,
     Granian,
@@ -280,21 +280,21 @@ def test_split(
         topology.mkdir(parents=True)
         (topology / "thread_siblings_list").write_text(f"{listed}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: available, raising=False)
-    monkeypatch.setattr(spec_module, "CPUS", tmp_path)
-    assert spec_module.split_cores(workers) == split
+    monkeypatch.setattr(cores, "CPUS", tmp_path)
+    assert cores.split_cores(workers) == split
 
 
 def test_each_of_several_generators_has_a_core_where_there_are_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spec_module, "CPUS", tmp_path)
+    monkeypatch.setattr(cores, "CPUS", tmp_path)
     for available, generators, own in (
         (8, 3, {0, 3, 4}), (5, 3, {0, 3, 4}), (4, 3, {0, 3}), (3, 3, {0}), (8, 1, {0})
     ):  # fmt: skip
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, count=available: set(range(count)), raising=False)
-        assert spec_module.split_cores(2, generators) == (frozenset({1, 2}), frozenset(own))
+        assert cores.split_cores(2, generators) == (frozenset({1, 2}), frozenset(own))
 
 
 def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert spec_module.split_cores(1) is None
+    assert cores.split_cores(1) is None

@@ -15,6 +15,7 @@ from judge.sides import known
 from serve.processes import Scripted, scripted
 
 from pytest_fileperf.host import cpu
+from pytest_fileperf.host.cores import cores_of
 from pytest_fileperf.host.cpu import (
     CpuSeries,
     TreeCpu,
@@ -25,7 +26,7 @@ from pytest_fileperf.host.cpu import (
     reset_peak_rss,
     tree_pids,
 )
-from pytest_fileperf.host.sample import CoreTime, cores_of, parse_core_times
+from pytest_fileperf.host.sample import CoreTime, parse_core_times
 
 WORKER = """
 import sys, time
