@@ -40,12 +40,18 @@ def make():
 
 for _name in (
     "cloudpickle",
+    "httpcore",
     "httptools",
     "httpx",
     "numpy",
     "psutil",
-    "pytest_fileperf.session.rig",
+    "pytest_fileperf.plugin.active",
+    "pytest_fileperf.plugin.verbs",
+    "pytest_fileperf.plugin.written",
+    "pytest_fileperf.report.page.document",
+    "pytest_fileperf.session.session",
     "pytest_fileperf.settings.keywords",  # `part` is kept by the package, and its class has to be the same
+    "pytest_fileperf.wire.asgi",
     "scipy.special",
     "uvicorn",
     "uvloop",
