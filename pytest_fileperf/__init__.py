@@ -143,7 +143,7 @@ _HOMES = {
     "wire.asgi": ("StreamingASGITransport",),
     "wire.transport": ("LoadTransport",),
 }
-"""The names that each module has; `errors` has all others."""
+"""For each module, the public names from it. All other names come from `errors`."""
 
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept any name

@@ -190,7 +190,7 @@ class BaselineError(FilePerfError):
 
 
 class RecordError(FilePerfError):
-    """A file of results cannot be read, or a history written; the message names the file and the reason."""
+    """A file of results cannot be read or written; the message names the file and the reason."""
 
 
 class NoTimeError(FilePerfError):
@@ -214,11 +214,11 @@ class RegressionError(PerformanceError):
 
 
 class NotMeasuredError(PerformanceError):
-    """A metric is NEW or INCONCLUSIVE, and the run is strict (`--fileperf-strict`, or NEW in CI)."""
+    """A metric is NEW or INCONCLUSIVE in a run with `--fileperf-strict`, or NEW in CI."""
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns log lines as a block to end a message; empty without lines. Begins with a hint if a disk was full."""
+    """Returns a message's last part: log lines, below a hint if a disk was full. Without lines, an empty text."""
     if not lines:
         return ""
     full = "\nIts log says that a disk is full. Free some space on that disk" * any(map(_FULL.search, lines))

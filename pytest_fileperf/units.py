@@ -38,7 +38,10 @@ def _split(text: str) -> tuple[float, str] | None:
 
 
 def parse_duration_ns(value: str | float) -> int:
-    """Returns the nanoseconds in `"80ms"`, `"10s"`, `"2m"` or seconds, up to a million hours. Raises ValueError."""
+    """Returns the nanoseconds in `"80ms"`, `"10s"`, `"2m"` or a number of seconds, up to a million hours.
+
+    Raises ValueError.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not 0 <= value < math.inf:
             raise ValueError(f"{value!r} isn't a duration: it must be finite and not negative")
@@ -111,7 +114,7 @@ def format_rate(per_second: float) -> str:
 
 
 def as_share(ratio: float) -> float:
-    """Returns the share for the logarithm of a ratio: 0.05 is 5 % more. Limited to a float's range."""
+    """Returns a ratio's change as a share, from the ratio's logarithm: 0.05 is 5 % more. Limited to a float's range."""
     return math.expm1(max(-700.0, min(ratio, 700.0)))
 
 

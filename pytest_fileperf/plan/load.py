@@ -53,7 +53,7 @@ class LoadPlan:
     pause: Pause | None = None
     """How long each connection waits before its next request; closed loops only."""
     close: bool = False
-    """Whether to sample often enough to show stalls, and to keep when each answer ended, to find causes."""
+    """For a search for causes: whether to sample often enough to show stalls, and to keep each answer's end time."""
     generators: int = 1
     """The most processes that make the load together; `split` gives each its part."""
     share: Share = WHOLE
@@ -107,9 +107,9 @@ class LoadPlan:
 # --- A comparison's load: two servers alternately, in many short turns, in random order; pure
 #
 # Disturbances of a machine come and go in tenths of seconds, and slow the server whose turn it is. Two turns that
-# follow each other directly suffer alike, so their ratio does not change. The order is random by Abedi and Brecht,
-# "Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. A periodic disturbance
-# could follow turns of one length, and always slow the same version. So even the lengths are random.
+# follow each other directly suffer alike, so their ratio does not change. The order is random, after Abedi and Brecht,
+# "Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. If all turns had one
+# length, a periodic disturbance could always slow the same version. So even the lengths are random.
 
 
 class Side(IntEnum):
@@ -153,12 +153,13 @@ class Alternation:
     turns_ns: tuple[int, ...]
     """For each cycle, how long each of its two turns takes."""
     handover_ns: int
-    """The first part of each turn, which no rate counts."""
+    """The length of each turn's handover. Answers in the handover do not count for requests/s."""
     firsts: tuple[Side, ...]
     """For each cycle, the server that begins."""
     timeout_ns: int
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
-    """For each warm-up cycle, the server that begins. Several are fairer, as the first turn warms up the machine."""
+    """For each warm-up cycle, the server that begins. Several cycles are fairer, because the very first turn also warms
+    up the machine."""
     generators: int = 1
     """The most processes that make the load together; all have the same turns."""
     share: Share = WHOLE
@@ -210,7 +211,7 @@ def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[
 # connections, requests, burst   are divided; the first generators have one more if there is a remainder
 # rate, ramp of a rate           generator k of n has every n-th due time, from the k-th on
 # ramp of connections            generator k of n has every n-th connection, from the k-th on
-# turns of two servers           are the same instants for all of them
+# turns of two servers           are at the same instants for all generators
 
 
 def generators_used(plan: LoadPlan | Alternation) -> int:

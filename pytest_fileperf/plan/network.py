@@ -34,7 +34,8 @@ class Network:
     addresses: frozenset[str] = frozenset()
     """Allowed IP addresses besides the loopback ones."""
     loopback: bool = True
-    """Whether load may go to 127.0.0.0/8, ::1 and localhost. On a remote machine these addresses mean that machine."""
+    """Whether load may go to 127.0.0.0/8, ::1 and localhost. On a remote machine these addresses mean the remote
+    machine itself."""
 
     def allows(self, host: str) -> bool:
         """Returns whether load may go to this host. Names other than localhost are not looked up, so not allowed."""

@@ -1,7 +1,8 @@
 """Decides when the next request is due: a pure function of time and counts, tested without a clock.
 
-Only `drive` waits. *Closed loop*: a connection's next request is due as soon as its last ended, so a slow server gets
-fewer. *Open loop*: requests are due at given instants, however slow the server (vegeta's pacer, wrk2's schedule).
+Only `drive` waits. *Closed loop*: a connection's next request is due as soon as its last ended. So a slow server gets
+fewer requests. *Open loop*: requests are due at given instants, however slow the server (vegeta's pacer, wrk2's
+schedule).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 # --- Draws random due times, so that several draws together are typical
 #
-# Some draws have more crowds of requests than others, and crowds slow a server that is nearly busy. A few draws can all
-# be crowded ones by chance. `spread_seed` takes each from another part of the possible draws, as stratified sampling
-# does. Every single draw is equally likely, and all together are as crowded as the average.
+# A draw has the due times of one load. In some draws, more requests come close together, which slows a server that is
+# nearly busy. By chance, all of a few draws may be such crowded ones. So `spread_seed` sorts possible draws by
+# crowding, and takes each draw from another part of this order (stratified sampling). Each possible draw remains
+# equally likely. All draws together are as crowded as the average.
 
 _SECOND_NS = 1_000_000_000
 _CANDIDATES = 40
@@ -52,7 +54,7 @@ def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) 
 
 
 def place_of(number: int, begin: float) -> float:
-    """Returns the quantile, from 0 to 1, that draw `number` shall have; `begin` is the quantile of draw 0."""
+    """Returns the quantile of crowding, from 0 to 1, for draw `number`; `begin` is the quantile of draw 0."""
     # Places at the distance of the golden ratio fill a range evenly, however many there are.
     return (begin + number * (math.sqrt(5) - 1) / 2) % 1.0
 
@@ -60,7 +62,7 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Draws some seeds, and returns the one whose `crowding` is at the quantile `place` (0 to 1) of theirs.
+    """Draws some seeds. Returns the one at the quantile `place`, from 0 (least `crowding`) to 1 (most).
 
     The server answers `busy_rate` requests a second.
     """
@@ -98,9 +100,9 @@ class Share:
     def first(self, period: int) -> int:
         """Returns the generator's first place in a sequence that repeats after `period` requests.
 
-        Every generator goes through the whole sequence at its own pace, so their first places are equally far apart.
-        With a fixed number of requests, each generator begins where the previous one ends. So all together send the
-        same requests as a single generator.
+        Every generator goes through the whole sequence at its own pace. So the generators begin at places that are
+        equally far apart. With a fixed number of requests, each generator begins where the previous one ends. So all
+        together send the same requests as a single generator.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 
@@ -135,7 +137,7 @@ class ClosedLoop:
 
     open_loop = slots_rest = False
     duration_ns: int
-    """Warm-up and rounds together. With `requests` it is a limit, as every load has to end."""
+    """Warm-up and rounds together. With `requests` it is a limit, because every load has to end."""
     requests: int = sys.maxsize
     """The loop ends when it has started this many requests."""
 
@@ -184,7 +186,7 @@ def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stretch of a ramp. It goes evenly from the previous stage's target (or from 0) to its own."""
+    """A stretch of a ramp. It goes evenly from the previous stage's target (or from 0) to its own target."""
 
     duration_ns: int
     """The stage's length; 0 for a jump."""
@@ -219,7 +221,7 @@ class RateRamp(_Ramp):
 
     @cached_property
     def _starts(self) -> tuple[tuple[int, float, float], ...]:
-        """For each stage: start (ns), rate there, and how many requests were due before. The last item is the end."""
+        """For each stage: (its start in ns, the rate then, requests due before). The last item is the ramp's end."""
         begins = accumulate((stage.duration_ns for stage in self.stages), initial=0)
         rates = (0.0, *(stage.target for stage in self.stages))
         seconds = (stage.duration_ns / _SECOND_NS for stage in self.stages)

@@ -1,4 +1,7 @@
-"""Request bodies by size, kind and seed, as a parser's cost depends on content. `wire` decides how they are sent."""
+"""Request bodies by size, kind and seed, because a parser's cost depends on content.
+
+`wire` decides how they are sent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pathlib import Path
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import parse_size_bytes
 
-# --- Texts that no other request has: a counter and a digest of it, always of one length
+# --- Texts that differ in each request: a counter and its digest, always of one length
 
 UNIQUE_BYTES = 48
 """16 hexadecimal digits of a counter, 32 of its digest. With a counter alone, texts would differ in a byte or two."""

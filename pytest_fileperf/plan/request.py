@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 # --- Describes a request without its values: names, and a digest for each value
 #
 # A digest here is `sha256:` and the SHA-256 of the value. It stays within the process, because a short value could be
-# guessed from a list. Before it is written, `judge.baseline` seals it: it makes a slow, salted digest from it.
+# guessed from a list. Before a digest is written to a file, `judge.baseline` seals it: a slow, salted digest of it is
+# written instead.
 
 PLAIN = "sha256:"
 """The start of a digest that is not yet sealed."""
@@ -35,7 +36,7 @@ _HIDDEN = "hidden"
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 _PAIRS = ("cookies", "files", "headers", "params")
 _MOST_VALUES = 50
-"""An argument with more values than this has one digest, as sealing a digest takes a while."""
+"""An argument with more values than this has one digest for all, because sealing a digest takes a while."""
 _FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
 _URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
@@ -100,7 +101,7 @@ def described_argument(key: str, value: object, *, is_stored: bool = False) -> o
 
 
 def described_recipes(recipes: list[dict[str, object]]) -> object:
-    """Returns up to 20 recipes as they are. More recipes have one digest, as sealing a digest takes a while."""
+    """Returns up to 20 recipes as they are. More recipes get one digest for all, because sealing takes a while."""
     if len(recipes) <= 20:
         return recipes
     return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
@@ -306,9 +307,10 @@ class Place(Enum):
     """The place of a field, which decides how its value is written."""
 
     PATH_START = auto()
-    """At the beginning of the path: if the value began with a slash, it would be a host."""
+    """At the beginning of the path. A value that begins with a slash would name a host, as in `//host`."""
     PATH_FIRST = auto()
-    """As `PATH_START`, with more of the path behind it. The value cannot be empty, as two slashes also begin a host."""
+    """As `PATH_START`, with more of the path behind the field. The value cannot be empty, because two slashes also
+    begin a host."""
     PATH = auto()
     QUERY = auto()
     """In the query of the URL itself, not of `params`."""
@@ -446,7 +448,7 @@ def _value(value: object, place: Place, fill: Fill) -> object:
 
 # --- The types of httpx's request arguments, as the verbs and the server's client take them
 #
-# Objects of httpx and httpx2 are recognised by their attributes, as a type checker may not find httpx2.
+# Objects of httpx and httpx2 are recognised by their attributes, because a type checker may not find httpx2.
 
 
 class ReadsBytes(Protocol):

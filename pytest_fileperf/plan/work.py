@@ -20,7 +20,8 @@ from pytest_fileperf.units import format_bytes, format_duration, parse_duration_
 
 PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
-"""The rule for names. They have no `#`, which separates them in node ids. Mere digits number a test's measurements."""
+"""The rule for names. They have no `#`, which separates them in node ids. A name is not only digits, because these
+number a test's measurements."""
 MOST_PATHS = 2000
 """This many requests are enough to show which endpoints a load uses."""
 _FINEST = 1000

@@ -148,7 +148,7 @@ class Active:
         self._untraced = ""
         """A line for the user if coverage traces this process, but did not trace the servers; else empty."""
         self._gates = 0
-        """How many comparisons this session will make. They share one error rate."""
+        """How many comparisons this session will make. They share one allowed probability of a false alarm."""
         self._gated: list[Settings] = []
         """The settings of the tests that are measured and have a gate."""
         self._said: list[str] = []

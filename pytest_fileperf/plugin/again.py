@@ -27,7 +27,7 @@ class Again:
         self._running: pytest.Item | None = None
         self._setup: pytest.TestReport | None = None
         self._told = 0
-        """How many reports of the running test pytest has already got."""
+        """How many of the running test's reports pytest already has."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -35,7 +35,7 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Runs a test that measures. Keeps its reports if it is undecided and may be measured for longer at the end."""
+        """Runs a test that measures. Keeps back an undecided test's reports if it can be measured for longer."""
         if not _measures(item):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

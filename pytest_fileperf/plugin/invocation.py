@@ -45,7 +45,7 @@ _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 def read_network(
     host_option: str | None, allowed: Sequence[str] | None, ini: Mapping[str, object]
 ) -> tuple[Network, tuple[str, ...]]:
-    """Returns the network by the options, else by the ini file, and all problems with their values.
+    """Returns (the network by the options, else by the ini file; all problems with these options' values).
 
     Names of hosts are looked up only once, here. So if a name later leads elsewhere, load does not go there.
     """
@@ -71,7 +71,7 @@ def read_network(
 
 
 def _said(key: str, option: object, ini: Mapping[str, object]) -> tuple[object, str]:
-    """Returns the option's value, else the ini file's, and how the user wrote it: `--fileperf-host=10.0.0.5`."""
+    """Returns (the option's value, else the ini file's; how the user wrote it, as in `--fileperf-host=10.0.0.5`)."""
     if option is not None:
         return option, f"--fileperf-{key.replace('_', '-')}={option}"
     return ini.get(key), f"fileperf_{key} = {ini.get(key)}"
@@ -316,7 +316,10 @@ def _optional_path(directory: Path, given: str | None) -> Path | None:
 
 
 def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
-    """Yields options whose value, after a space, pytest took for a path of tests and so chose another rootdir."""
+    """Yields options whose value pytest took for a test path, so that it chose another rootdir.
+
+    This can happen if a space, and not `=`, comes before the value.
+    """
     directory, ini = config.invocation_params.dir, config.inipath
     if ini is not None and directory.is_relative_to(ini.parent):
         return

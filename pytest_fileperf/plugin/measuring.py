@@ -265,7 +265,7 @@ class Measuring:
             tell_properties(self._item, session.results[before:])
 
     def in_line(self, call: VerbCall, given_up: Event) -> Turn:
-        """Queues the call and returns its turn. Raises PlanError if it would wait for itself, as in a setup."""
+        """Queues the call and returns its turn. Raises PlanError if the call would wait for itself, as in a setup."""
         from pytest_fileperf.session.setup import running_step
 
         if step := running_step():

@@ -209,7 +209,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def is_enabled(config: pytest.Config) -> bool:
-    """Returns whether load tests are on. An option that needs their results also switches them on."""
+    """Returns whether load tests are on. An option that needs load tests' results also switches them on."""
     flags = ("on", "smoke", "prune", "aa", "profile", "queries")
     values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save", "history")
     return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
@@ -234,7 +234,7 @@ def refuse_no_values(config: pytest.Config) -> None:
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:
-    """Returns the keys of a test's `fileperf` markers. The test's own win over its class's and its module's."""
+    """Returns the keys of a test's `fileperf` markers. The test's own keys win over its class's and module's."""
     keys: dict[str, object] = {}
     for marker in item.iter_markers("fileperf"):  # the closest one first
         keys = {**marker.kwargs, **keys}

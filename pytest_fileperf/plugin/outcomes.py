@@ -231,7 +231,7 @@ class Outcomes:
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
     def _why_unknown(self, session: pytest.Session) -> str:
-        """Returns why no baseline can be called stale; empty if baselines can."""
+        """Returns why no baseline can be called stale, or an empty text if there is no such reason."""
         if session.config.getoption("collectonly", default=False):
             return "tests were only collected"
         if self._had_errors:

@@ -164,7 +164,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
     """`FilePerf` for async tests: every method is awaitable, and the test's own event loop goes on.
 
     Measurements are made one at a time: gathered calls wait for each other, in their order. A cancelled call returns
-    after its load has ended, so that nothing runs on beside the next test.
+    after its load has ended, so that no load goes on during the next test.
     """
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Measurement]:

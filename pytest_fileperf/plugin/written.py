@@ -179,7 +179,10 @@ def commit_of(directory: Path) -> dict[str, object] | None:
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns results whose secret values are digests, with the salt of the baseline's file: equal ones stay equal."""
+    """Returns results whose secret values are digests, with the salt of the baseline's file.
+
+    Equal values stay equal.
+    """
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache

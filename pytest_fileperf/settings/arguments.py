@@ -399,7 +399,7 @@ def _type_of(filename: str) -> str:
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 STREAM_GATE = ("event_rate", "first_event_p50")
-"""The default gate of `stream`. Not requests/s and latency, because the test decides how long its streams take."""
+"""The default gate of `stream`. It lacks requests/s and latency, because the test decides how long its streams take."""
 _T = TypeVar("_T")
 
 

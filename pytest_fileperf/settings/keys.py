@@ -125,7 +125,7 @@ def _ramp(value: object) -> Ramp:
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
-    """Returns a stage of a ramp, and whether its target is a rate. None for a plain 0, which may mean connections."""
+    """Returns (a stage of a ramp, whether its target is a rate). A plain 0 gives None: it may also mean connections."""
     if not isinstance(item, list | tuple) or len(item) != 2:
         raise ValueError(f"stage {item!r} isn't a time and a target. {_RAMP_FORM}")
     length, target = item
@@ -286,7 +286,10 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Returns a setup or teardown. Raises ValueError, with the text `arguments`, if it takes none of these `counts`."""
+    """Returns a setup or teardown.
+
+    Raises ValueError, with the text `arguments`, if no number in `counts` fits its parameters.
+    """
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning

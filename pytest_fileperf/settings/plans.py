@@ -27,29 +27,31 @@ _MS = 1_000_000
 _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
 """The least and the most time for loading a pair: a start-up of each version, loaded alternately. The first pairs take
-the least time, because a large change shows at once. With fast requests, this is ten cycles (`Rules.few_cycles`). A
+the least time, because a large change shows at once. With fast requests, ten cycles fit into it (`Rules.few_cycles`). A
 cycle is a turn (slice of load) on each version."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
-"""Later pairs are loaded for this multiple of their start-ups' time, or for this many cycles if that is longer. Fewer
-cycles say little about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of
-1.3 s were 9 % less exact than pairs of 3 s. For the other they were 23 % more exact."""
+"""Later pairs are loaded for `_PAIR_STARTS` times the time of their start-ups. If `_PAIR_CYCLES` cycles take longer,
+they are loaded for these cycles. Fewer cycles say little about a pair's noise. A trial on two endpoints of a forked app
+compared pairs of 1.3 s with pairs of 3 s. In equal total time, the short pairs were 9 % less exact for one endpoint.
+For the other endpoint, they were 23 % more exact."""
 _WARMUP_NS = 100 * _MS
 """Warm-up of each version. Longer ones change nothing: turns after 50, 100 and 200 ms of warm-up were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
 _PROFILE_NS = 2_000 * _MS
 """The time of one profile. The 800 samples of two profiles show a function that costs a twentieth of a request."""
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
-"""The shortest turn and handover. Slow moments of a machine last for some tenths of a second. If turns are shorter,
-both versions share such a moment."""
+"""The shortest turn and handover. Slow moments of a machine last for some tenths of a second. With shorter turns, both
+versions share such a moment."""
 _HANDOVER_LATENCIES = 1.25
-"""The handover's length, in latencies. In the handover, at the start of a turn, the other version still answers its
-last requests. Most are answered within one latency, and some later if both versions share a core."""
+"""The handover's length ÷ a request's latency. A turn starts with the handover, while the other version still answers
+its last requests. Most are answered within one latency, and some later if both versions share a core."""
 _TURN_HANDOVERS = 8.4
-"""A turn's length, in handovers. Turns of slow requests are longer, so that the handover stays a small part. They end
-between two whole latencies of the slower version, except for the slowest requests. Requests sent together are answered
-together, and chance should rarely decide whether these answers are in a turn."""
+"""A turn's length ÷ its handover's. So slow requests get longer turns, and the handover stays a small part. Such a turn
+is 10.5 latencies of the slower version, but less for the slowest requests. Requests sent together are answered
+together, after whole latencies. So a turn does not end close to such answers, and chance rarely decides whether they
+count."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""Shares of the usual turn length, which differ by whole latencies. Each cycle's turns have one of them, by chance."""
+"""Lengths of turns ÷ the usual length: 7.5 to 13.5 latencies ÷ 10.5. Each cycle's turns get a random one of these."""
 _SEARCH_ROUNDS = 3
 """Rounds in each load of a search. With fewer, `limit_of` cannot see whether a backlog grows."""
 _RATE_TURN_NS = 1_000 * _MS
@@ -231,8 +233,8 @@ class Plan:
     def alone(self, *, spent_ns: int | None) -> Plan:
         """Returns the plan for the code here on one start-up, after a comparison that compared nothing.
 
-        `spent_ns` is the comparison's time if it got no answer, else None. If it is given, requests may take at least
-        half of `max_duration`, however long the servers took to start.
+        `spent_ns` is how long the comparison took if it got no answer, else None. With `spent_ns`, requests may take at
+        least half of `max_duration`, however long the servers took to start.
         """
         settings = self.settings
         timeout_ns, warmup_ns, duration_ns = settings.timeout_ns, settings.warmup_ns, settings.duration_ns
@@ -325,7 +327,10 @@ class Plan:
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn (slice of load on a version). None if all turns share one load, without a rate."""
+        """The load of one turn (slice of load on a version).
+
+        None if a single closed loop makes the load of all turns.
+        """
         settings = self.settings
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)
@@ -348,9 +353,9 @@ class Plan:
         return self._one_round(_PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS // 2)
 
     def longer_probe(self, latency_ns: int) -> LoadPlan | None:
-        """Returns a second probe if in the first, most connections had no time for a second request; else None.
+        """Returns a second, longer probe if a request took as long as the first probe; else None.
 
-        A server's first requests may be far slower than all later ones. `latency_ns` is how long they took.
+        A server's first requests may be far slower than all later ones. `latency_ns` is how long the first ones took.
         """
         if self.searches or self.turn is not None or latency_ns < _PROBE_NS:
             return None
@@ -365,7 +370,7 @@ class Plan:
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
         """Returns how long to load pair `number`, from 0 on, so that pairs fill the time that is left.
 
-        Start-ups and warm-ups of each pair take `more_ns`. One turn of each version takes `cycle_ns`.
+        Start-ups and warm-ups of each pair take `more_ns`. One cycle (a turn on each version) takes `cycle_ns`.
         """
         only_starts = self.times_starts and all(of.compared in ((), ("startup",)) for of in self.subjects.values())
         if self.settings.capacity or only_starts or number < _FIRST_PAIRS:

@@ -26,14 +26,14 @@ DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy, but few enough that latency isn't mostly the wait for the worker."""
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
-"""Longest comparison: enough to see 10 % on a noisy machine with two cores."""
+"""Longest comparison: enough to see a change of 10 % on a noisy machine with two cores."""
 DEFAULT_SEARCH_NS = 60_000_000_000
 """Longest search for the capacity: it needs some ten loads of seconds each, on three start-ups."""
 DEFAULT_BOOTS = 3
 """Start-ups of the same code differ, so a single one proves nothing. But each takes time."""
 DEFAULT_GATE = ("rps", "p99")
 DEFAULT_OPEN_CONNECTIONS = 1_000
-"""An open loop opens connections when it needs them. This is the limit if the server stands still."""
+"""An open loop opens connections when it needs them. While a server hangs, it opens at most this many."""
 _WHY_NOT_OF: Mapping[type[ServerSpec], str] = {
     InProcess: "InProcess() starts no process",
     Url: "a Url names a running server",
@@ -48,7 +48,7 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
         "Gunicorn() or InProcess(), or leave this out",
     ),
 }
-"""By metric: servers that cannot have it, and a text that says why."""
+"""By metric: kinds of servers for which it cannot be measured, and a text that says why."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys for the shape of a load, of which a test gives at most one."""
 _DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
@@ -162,10 +162,10 @@ def resolve(
     ini: Mapping[str, object] = _NOTHING,
     default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
-    """Returns the settings. Of call (`verb`), marker, command line and ini file, the first that gives a key counts.
+    """Returns the settings. The first of call (`verb`), marker, command line and ini file that has a key counts.
 
-    None stands for the default. Sources after the one that gives the server cannot give `workers`. Raises
-    PlanError with every problem, even in values that are not used.
+    None stands for the default. `workers` is ignored if an earlier source gives the server. Raises PlanError with every
+    problem, even in values that are not used.
     """
     problems: list[str] = []
     values: dict[str, Any] = {}
@@ -209,7 +209,10 @@ def resolve(
 
 
 def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Puts `workers` into the server, unless a closer layer chose the server. Yields a problem if it has no workers."""
+    """Puts `workers` into the server. Yields a problem if this kind of server has no workers.
+
+    Drops `workers` if the server comes from a layer with precedence, such as the marker before the ini file.
+    """
     workers = values.pop("workers", None)
     if workers is None or ("server" in values and layer_of["server"] < layer_of["workers"]):
         return
@@ -223,10 +226,10 @@ def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
 
 
 def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Keeps only the shape of load, such as `rate`, of the closest layer that gives one.
+    """Keeps only the shape of load, such as `rate`, of the first layer that gives one.
 
-    A layer is where settings come from: call, marker, command line or ini file. Yields a problem if that layer gives
-    several shapes. Also yields one for `pause` with a shape that sends without waiting.
+    The layers are call, marker, command line and ini file, in this order. Yields a problem if that layer gives several
+    shapes. Also yields one for `pause` with a shape that sends without waiting.
     """
     given = [key for key in _SHAPES if key in values]
     closest = [key for key in given if layer_of[key] == min(map(layer_of.__getitem__, given))]
@@ -241,7 +244,10 @@ def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterat
 
 
 def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """If the app runs in this process, yields a problem, or removes `generators` if the server's layer is closer."""
+    """If the app runs in this process, yields a problem with `generators`, or removes this key.
+
+    The key is removed if the server's layer has precedence, such as the marker before the ini file.
+    """
     count = values.get("generators")
     if not isinstance(values.get("server"), InProcess) or not isinstance(count, int) or count == 1:
         return

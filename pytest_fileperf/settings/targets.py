@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import httpx
 
 _NAMED_BY_URL = 20
-"""At most this many different requests without names are named by method and URL, and so have their own figures."""
+"""Up to this many different requests without names get names: method and URL. So each has its own figures."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
 _One: TypeAlias = tuple[Operation, str, str]
@@ -43,7 +43,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
 
 
 def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
-    """Returns the requests as a work. Equal requests share a recipe, because each recipe is compiled."""
+    """Returns the requests as a load's work. Equal requests share a recipe, because each recipe is compiled."""
     if not ones:
         raise PlanError("it contains no request")
     named = any(name for _, _, name in ones)
