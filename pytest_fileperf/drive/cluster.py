@@ -23,7 +23,7 @@ from pytest_fileperf.errors import GeneratorError
 if TYPE_CHECKING:
     from distributed import Client
 
-# --- Finds the workers that can make a load: they answer, and have this code and these versions
+# --- Finds the workers that can make a load: they answer, and have the test process's code and package versions
 
 _PACKAGE, _MODULE = "pytest-fileperf", "pytest_fileperf"
 _ANSWER_S = 5.0
@@ -34,12 +34,12 @@ _SAME = "Install the same version there"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
-"""The number of workers, the silent workers' addresses, and whether another test run uses the cluster (told only
-once)."""
+"""(number of workers, addresses of workers that do not answer, whether another test run uses the cluster). The last
+value is True only the first time."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
-    """Returns why a worker's versions or code do not fit; else empty. `there` is its `whereabouts()`, or an error."""
+    """Returns why a worker's versions or code do not fit, or `""`. `there` is its `whereabouts()`, or an error."""
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
@@ -190,7 +190,11 @@ class Cluster:
         return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns fit workers' whereabouts by address. Raises GeneratorError, and always if Dask was silent before."""
+        """Returns fit workers' whereabouts by address.
+
+        Raises GeneratorError if no worker is fit, or if the scheduler does not answer. In the second case, every later
+        call raises this error.
+        """
         client = await self.client()
         try:
             async with asyncio.timeout(_ASKED_S):

@@ -42,8 +42,8 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 class LoadOrder:
     """A load to make. The answers are any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    If there are several generators, or the generator is remote, it first sends `READY`. Then it waits for a number: the
-    instant at which all generators begin, on the monotonic clock of its machine.
+    If there are several generators, or the generator is remote, each generator first sends `READY`. Then it waits for a
+    number: the instant at which all generators begin, on its own machine's monotonic clock.
     """
 
     works: bytes
@@ -51,7 +51,7 @@ class LoadOrder:
     imports."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
-    """The servers of old and new version for a comparison, else one server."""
+    """In a comparison, the old version's server, then the new version's. For other loads, one server."""
     cores: frozenset[int] | None
     is_from_elsewhere: bool = False
     """Whether a test process orders the load through Dask. A late load is then refused, and a load ends if the test
@@ -63,7 +63,7 @@ READY, ALIVE = "ready", "alive"
 
 
 class LateError(Exception):
-    """A generator got the instant to begin `by_ns` too late, and has not begun."""
+    """The message that says when to begin came `by_ns` too late, so the generator has not begun."""
 
     def __init__(self, by_ns: int) -> None:
         super().__init__(by_ns)
@@ -88,7 +88,7 @@ def read_message(stream: IO[bytes]) -> object | None:
 # --- generator
 
 FORSAKEN_S = 5.0
-"""A remote load ends if its test process is silent for this long: a process hangs, or is gone."""
+"""A remote load ends if its test process is silent for this long. The test process then hangs, or is gone."""
 
 
 def main(scratch: str) -> None:
@@ -159,7 +159,7 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
 
 
 async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_elsewhere: bool) -> int:
-    """Waits for the instant at which all generators begin, and returns it. Raises LateError if it comes too late."""
+    """Waits until all generators begin, and returns that instant. Raises LateError if its message comes too late."""
     write_message(answers, READY)
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)
@@ -179,7 +179,7 @@ def _answer(
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[Run, ...] | Exception:
-    """Returns the results, or an error that the test process raises. `anywhere` are all cores of this process."""
+    """Returns the results, or an error that the test process raises. `anywhere` has all cores of this process."""
     try:
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):

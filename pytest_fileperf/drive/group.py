@@ -114,7 +114,7 @@ class Generator:
     """All 0: a generator on this machine has the same clock, and messages to it take no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace the generator. `path` replaces `sys.path` there."""
+        """With `coverage`, a tracer of the test run may also trace the generator. `path` is its `sys.path`."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""
@@ -230,7 +230,7 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 class Generators:
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace generators. With `cluster`, its workers run them."""
+        """With `coverage`, a tracer of the test run may also trace generators. With `cluster`, Dask runs them."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
@@ -315,7 +315,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns` is how much earlier generators get the instant to begin; above 0 if a first try was too late."""
+        """`more_ns` is extra time for the message that says when to begin. It is above 0 after a try that was late."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -332,7 +332,7 @@ class _Together:
         self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
         self._late_ns = 0
-        """The greatest delay with which a generator got the instant to begin; 0 if none was late."""
+        """How late the message that says when to begin reached the slowest generator, in ns; 0 if none was late."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
         """Makes the load; returns each target's result. Raises LateError if generators got the start too late."""

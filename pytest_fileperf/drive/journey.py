@@ -36,7 +36,7 @@ class Answers:
         """The last answer's status, or the first status of 500 or more; None before an answer."""
         self.first_ns: int | None = None
         self.first_uncounted_ns = 0
-        """The client's uncounted time until the first answer, in ns."""
+        """The client's uncounted time (see `Uncounted`) until the first answer, in ns."""
 
     def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
         if self.first_ns is None:
@@ -50,9 +50,10 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns the first answer's instant, less the uncounted time before it. Without an answer, uses the end.
+        """Returns when the first answer came, less the call's uncounted time until then (see `Uncounted`).
 
-        `before_ns` is the client's uncounted time before the call began, and `uncounted_ns` during the call.
+        Without an answer, returns when the call ended, less all uncounted time of the call, `uncounted_ns`. `before_ns`
+        is the client's uncounted time up to the beginning of the call.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns
@@ -107,7 +108,7 @@ class CodeTime:
         self._code.close()
 
 
-# --- Steps of a journey while a user goes through them: a request's step, its duration, its end
+# --- Steps of a journey: which requests belong to a step, how long the step takes, and how it ends
 #
 #     journey ──── login ──── pause ──── download ──── …
 #     step         └ requests                └ requests, and inner steps
@@ -134,7 +135,10 @@ class Uncounted:
         self._ended_ns = 0
 
     def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
-        """Changes how many pauses, calls of the client and requests on their way there are, at `at_ns` or now."""
+        """Adds to the number of current pauses, client calls, and requests on their way, at the time `at_ns` or now.
+
+        A negative number says that so many have ended.
+        """
         self._pauses += pauses
         self._calls += calls
         self._on_the_way += on_the_way
@@ -155,7 +159,7 @@ class Uncounted:
 
 @contextmanager
 def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
-    """Notes that the block consists of pauses or calls of the client, in `whole` and in the task's steps."""
+    """Notes in `whole` and in the task's steps that pauses or client calls last as long as the block."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(pauses=pauses, calls=calls)
@@ -360,7 +364,10 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the call if it began before `started_before_ns`. Uncounted time delays this, up to the time limit."""
+        """Cancels the call if it began before `started_before_ns`.
+
+        Uncounted time (see `Uncounted`) delays the cancelling, but by at most the time limit of a call.
+        """
         if self._wire is not None and self._task is not None and self._task.done():
             self._wire.close_rested()  # connections
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:

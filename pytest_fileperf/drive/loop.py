@@ -148,8 +148,8 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free, and gives it its next piece of work.
 
-        Work begins after the event loop has handled everything that arrived together. Large writes in between would
-        evict from the CPU's cache the data that still has to be read. But a single slot's work begins at once.
+        Work begins after the event loop has handled all answers that arrived together. If it began earlier, large
+        writes would push unread answers out of the CPU's cache. If there is a single slot, its work begins at once.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
@@ -165,7 +165,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the only slot's work if it is due, and returns whether it was due. The server is idle meanwhile."""
+        """Begins the only slot's work if it is due, and returns whether it was due. Until then, the server is idle."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)

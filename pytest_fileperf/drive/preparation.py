@@ -38,8 +38,8 @@ from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
-"""How a part of a load is sent. To replay requests: a list with each connection's function that draws them. Else: a
-function that makes a connection's slot from its number and its load."""
+"""How a part of a load is sent. If requests are replayed: a list with one function per connection, which chooses the
+next request. Otherwise: a function that makes a slot from a connection's number and the load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Target:
     network: Network = LOCAL
     """The addresses to which the load may go, even by redirects."""
     family: str = "httpx"
-    """The client's package for journeys that name none, from `FAMILIES`."""
+    """Which package of `FAMILIES` makes the client of a journey that names no package."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
     """Makes each client's transport, for an app in this process. None if clients use sockets."""
 
@@ -246,7 +246,7 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part of a mix, made of one slot per part. To these inner slots, it is the load."""
+    """A slot for work of any part of a mix, made of one inner slot per part. Inner slots call it as their load."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 

@@ -6,7 +6,7 @@
                  ◀──────────────────────────────────────── ready, progress, result
 
 Dask carries messages and reports lost workers. The generator is a process of its own, because the worker has other
-tasks. It ends with the worker, and during a load also if nobody asks for messages any more.
+tasks. The generator ends with the worker. During a load, it also ends if nobody asks for messages any more.
 """
 
 from __future__ import annotations
@@ -80,17 +80,17 @@ def _code() -> str:
 #     here    asked ──────────────────────────── heard
 #     there               ╰── told ──╯
 #
-# As in NTP (RFC 5905, section 8), the clock there counts as read half way. It was read some time between question and
-# answer, so the error is at most half of the round trip. The quickest of several answers says most.
+# As in NTP (RFC 5905, section 8), the other clock is assumed to be read half way through the round trip. So the error
+# is at most half of the round trip. Of several answers, the quickest is the most exact.
 
 
 Reading: TypeAlias = tuple[int, int, int]
-"""Three instants in ns. A question was asked at the first (clock here). The answer is the second (clock there), and
-came at the third (clock here)."""
+"""Instants in ns: (question asked, clock there read, answer heard). The clock here gives the first and the third, and
+the clock there gives the second."""
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
-    """Returns how far the clock there is ahead, this figure's greatest error, and the shortest round trip, in ns."""
+    """Returns (how far the clock there is ahead, this figure's greatest error, the shortest round trip) in ns."""
 
     def error_ns(reading: Reading) -> int:
         asked_ns, _, heard_ns = reading
@@ -213,9 +213,9 @@ class RemoteGenerator:
 # The work is done on the event loop of Dask's client. The test's thread only starts it, and reads the results.
 
 _WAIT_S = 1.0
-"""How long a question for messages waits on the worker for a message."""
+"""How long the worker waits for a message before it answers a question for messages."""
 _SILENT_S = 4.0
-"""If an answer is late by this time, the worker is lost: its machine hangs, or the network is cut."""
+"""A worker that answers this late counts as lost: its machine hangs, or the network is cut."""
 _START_S = 15.0
 _END_S = 1.0
 _Answer = TypeVar("_Answer")
@@ -230,7 +230,7 @@ class RemoteHandle:
         self.worker = ""
         """The address of the Dask worker, or of the last one; empty before the first load."""
         self.ahead_ns = self.clock_error_ns = self.distance_ns = 0
-        """How far the clock there is ahead, this figure's greatest error, and a question's shortest round trip."""
+        """How far the clock there is ahead, this figure's greatest error, and a question's shortest round trip (ns)."""
         self._there: Mapping[str, str] = {}
         self._pid: int | None = None
         self._actor: Any = None
@@ -388,7 +388,7 @@ class RemoteHandle:
             self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:
-        """Reads the worker's clock several times. If it is the `same` clock as here, only the distance is needed."""
+        """Reads the worker's clock several times. If it is the `same` clock as here, only round trips matter."""
         if same and self._readings:
             return
         begun_s = monotonic()

@@ -38,7 +38,7 @@ class RunProgress:
 class Run:
     plan: LoadPlan | Alternation
     boot: Boot
-    """The generator fills only `leads`. The test process adds the rest."""
+    """The generator sets only the field `leads`. The test process sets the other fields."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
     rounds: tuple[Round, ...]
@@ -72,13 +72,13 @@ class Run:
 
     @property
     def attack_ns(self) -> int:
-        """The length of `attack`. In a comparison, the length of all turns of a version, the same for both versions."""
+        """The length of `attack`. In a comparison, the sum of one version's turns, which is equal for both versions."""
         turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
         return sum(end - start for start, end in turns)
 
     @property
     def wait_ns(self) -> int:
-        """Time from when no more requests were sent to the last answer."""
+        """Time from the end of `attack` to the last answer."""
         return max(0, self.last_end_ns - self.attack[1])
 
 
@@ -163,7 +163,7 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from pausing the load. It collects only new objects with `collect`, else none."""
+    """Keeps the garbage collector from pausing the load. With `collect`, it still collects new objects."""
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     if not frozen_before:
@@ -203,7 +203,7 @@ async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgr
             return
 
 
-# --- Cuts a load's time into rounds, or into turns of two servers
+# --- Cuts a load's time into rounds. In a comparison, the two servers get the load alternately
 
 
 def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -213,7 +213,7 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
-    """Returns when rounds begin and end, in ns since the load began, ascending; in a comparison, for one version."""
+    """Returns when rounds begin and end, in ns since the load began, ascending. In a comparison: of version `side`."""
     ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
     return tuple(plan.measured_from_ns + end for end in ends)
 
@@ -234,7 +234,7 @@ def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
 
 
 async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
-    """Closes a version's rounds during the other version's turns, in which no answer of its own closes them."""
+    """Closes a version's rounds during the other version's turns. In its own turns, its answers close the rounds."""
     for edge_ns in edges_ns:
         while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
             await asyncio.sleep(max(0.001, left_ns / 1e9))

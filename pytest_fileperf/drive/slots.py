@@ -42,7 +42,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the end of a message: the body's beginning, or its compression. Empty if the body was discarded."""
+    """Returns the end of a message: the body's beginning, or its encoding. Empty if the body was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = '. To compare it uncompressed, give headers={"Accept-Encoding": "identity"}' if compared else ""
@@ -106,10 +106,10 @@ Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 """Opens a connection. Raises httpx.ConnectError or httpx.ConnectTimeout."""
 
 OPENED_AT_ONCE = 64
-"""At most so many connections are opened at once. Servers that expect load have longer listen backlogs (asyncio's
-default is 100)."""
+"""At most this many connections are opened at once. A server's listen queue has room for more. asyncio's default
+is 100, and servers made for load have longer queues."""
 KEPT_IDLE_NS = 1_000_000_000
-"""A connection that has rested for this long is closed. Clients of httpx keep connections for 5 s. But servers close
+"""A connection without a request for this long is closed. Clients of httpx keep connections for 5 s. But servers close
 idle connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close a connection although the next request
 is already there."""
 
@@ -228,7 +228,8 @@ RECONNECT_PAUSE_S = 0.05
 class ReplaySlot:
     """Replays one request on one connection. Connects if it has no connection, or the server has closed it.
 
-    If slots may rest, a slot gives its connection away after each request. For the next request it takes a free one.
+    If slots share connections (`idle`), a slot gives its connection away after each request. For the next request, the
+    slot takes a free connection.
     The connection calls the slot itself for each answer, so that no layer delays the next request.
     """
 
@@ -260,7 +261,7 @@ class ReplaySlot:
         connect: Connect,
         idle: Idle | None = None,
     ) -> None:
-        """`idle` are the free connections of all slots, if slots may rest; else None."""
+        """`idle` has the free connections that all slots share. None if each slot keeps its own connection."""
         self._load = load
         self._tally = tally
         self._request = request
