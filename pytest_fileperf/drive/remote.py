@@ -80,8 +80,8 @@ def _code() -> str:
 #     here    asked ──────────────────────────── heard
 #     there               ╰── told ──╯
 #
-# As in NTP (RFC 5905, section 8), the other clock is assumed to be read half way through the round trip. So the error
-# is at most half of the round trip. Of several answers, the quickest is the most exact.
+# Like NTP (RFC 5905, section 8), we assume that the other clock is read half way. So the error is at most half of the
+# round trip. Of several answers, the quickest is the most exact.
 
 
 Reading: TypeAlias = tuple[int, int, int]
