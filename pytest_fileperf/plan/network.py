@@ -42,7 +42,7 @@ class Network:
         return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:
-        """Returns whether the host is a name whose address may be allowed."""
+        """Returns whether to look up the host: it is a name, and its address may be allowed."""
         return bool(self.addresses) and host != "localhost" and _number(host) is None
 
     def problem_of(self, url: str) -> str | None:

@@ -23,7 +23,7 @@ _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
 """The rule for names. They have no `#`, which separates them in node ids. A name is not only digits, because these
 number a test's measurements."""
 MOST_PATHS = 2000
-"""This many requests are enough to show which endpoints a load uses."""
+"""At most this many requests are looked at: enough to show which endpoints a load uses."""
 _FINEST = 1000
 """The largest denominator of a weight: the order of parts repeats after at most this many requests per part."""
 

@@ -1,7 +1,7 @@
 """Divides the time of `--fileperf-budget` among all comparisons of a session.
 
     first pass, of all tests                       | second pass, of undecided tests, while time is left
-    each gets ¾ of its equal share of the time left | each goes on, first the one that likely needs least
+    each gets ¾ of its equal share of the time left | each goes on; the test with the least time to go is first
 
 Each pass gets half of a gate's allowed probability of a false alarm. So a budget does not make false alarms likelier.
 """

@@ -1,6 +1,6 @@
 """Measures two versions alternately, pair by pair, until every gate is decided or the time is over.
 
-    start base + now | probe | base now now base … | start base + now | base now base now … | … | how it is limited
+    start base + now | probe | base now now base … | start base + now | base now base now … | … | find the bottleneck
     └─────────────────── pair 1 ───────────────────┘└────────────── pair 2 ───────────────┘
 
 `base` is the old version, and `now` is the new one. Each pair has a new start-up of each, stabilised alike
@@ -383,7 +383,7 @@ class Comparison:
         self._works = work_on(servers[Side.BASE], self._base.title), work_on(servers[Side.NOW], "")
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
-        """Judges by all pairs so far, and plans the next. Returns whether no gate needs another pair.
+        """Judges by all pairs so far, and plans the next pair. Returns whether no gate needs another pair.
 
         The latest pair has index `number` and began at `pair_begun_s`.
         """

@@ -74,7 +74,7 @@ class Options:
     strict: bool = False
     budget_s: float | None = None
     ci: bool = False
-    """Whether a CI service runs the tests. Then NEW fails tests that nothing else has judged."""
+    """Whether a CI service runs the tests. If so, NEW fails tests that nothing else has judged."""
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
