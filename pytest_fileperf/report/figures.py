@@ -187,7 +187,10 @@ def _generator(use: ClientUse) -> list[str]:
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
-    """Returns a generator's place, connections, rate, errors and CPU. If known, also distance, clock and failure."""
+    """Returns a generator's core or machine, connections, rate, errors and CPU.
+
+    For a generator on another machine, adds the network delay and the clock's error. For a lost generator, adds why.
+    """
     clock = f"clock offset known to ±{time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),

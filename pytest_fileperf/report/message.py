@@ -67,7 +67,7 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
 
 
 def _named(head: str, result: Result) -> str:
-    """Puts `#2: ` or `#upload: ` before the text if the result is a further measurement, or a part, of its test."""
+    """Puts `#2: ` before the text for a test's second measurement, or `#upload: ` for a part of the test's load."""
     return f"{result.test.further}: {head}" if result.test.further else head
 
 

@@ -13,7 +13,7 @@ from pytest_fileperf.report.text import cells, plain, quantity, shorten
 from pytest_fileperf.units import format_duration
 
 PLAIN_AFTER_S = 30.0
-"""If a test takes more seconds, a log gets a line that says that the test still runs."""
+"""If a test takes longer than this, a log gets a line that says that the test still runs."""
 _BAR_CELLS, _BAR_RANK = 12, 5
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for last answers"}
 

@@ -170,7 +170,10 @@ _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "cl
 
 
 def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
-    """Returns columns of latencies, by when requests were due. Times are in seconds, `due` since the warm-up's end."""
+    """Returns columns: when requests were due, their number, and their latencies. All times are in seconds.
+
+    `due` counts from the end of the warm-up.
+    """
     return {
         "due": [due_ns / 1e9 for due_ns in leads.due_ns],
         "count": list(leads.counts),

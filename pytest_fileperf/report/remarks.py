@@ -64,7 +64,7 @@ def query_texts(run: Measurement) -> list[str]:
 def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]:
     """Yields each metric's change since the last release, if there is a history.
 
-    With `only_losses`, yields only changes whose whole interval is worse.
+    With `only_losses`, yields only changes whose interval contains only losses.
     """
     verdict = result.verdict
     old = verdict.against if verdict.against and not verdict.code_notes else "the last baseline"
@@ -307,7 +307,7 @@ def busy_text(result: Result) -> str:
 
 
 def iterations_text(result: Result) -> str:
-    """If an iteration makes several HTTP requests, as in a journey, returns both rates; else an empty text."""
+    """Returns the rates of iterations and of HTTP requests, if an iteration makes several requests, as in a journey."""
     run = result.measurement
     if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
         return ""

@@ -1,6 +1,6 @@
-"""Chooses the facts that reports show, their order and their urgency. Formats only decide the look.
+"""Chooses the facts that reports show, their order and their urgency. Each report only decides how the facts look.
 
-The sentences are in `wording` for verdicts, and in `remarks` for how the figures came to be.
+`wording` has the sentences about verdicts, and `remarks` has the sentences on how the figures came to be.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STYLES: Mapping[str, Style] = {
     Standing.UNGATED: Style.NONE,
     Outcome.WATCHED: Style.NONE,
 }
-"""The style of each standing. It is also the style of a gate's outcome, which is the same word."""
+"""The style of each standing (a result in one word). A gate's outcome has the style of the standing with its name."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Short reports omit these reasons, because the outcome, or a hint at the end, already says them."""
@@ -102,7 +102,7 @@ def is_world_to_blame(verdict: Verdict) -> bool:
 
 
 def is_world_notable(verdict: Verdict) -> bool:
-    """Whether short reports show the environment: it is slower, or it may be slower and something changed."""
+    """Whether short reports mention the environment: it got slower, or may have got slower and has changed."""
     outcome = wording.world_outcome(verdict)
     if any(map(wording.is_by_environment, verdict.comparisons)):
         return False
@@ -120,7 +120,7 @@ def untold_code(verdict: Verdict) -> tuple[Note, ...]:
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
-"""For gates that share a reason: their outcome, a text with their metrics and the reason, and these metrics."""
+"""(outcome, text with the metrics and the reason, metrics), for the gates that share this outcome and reason."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:

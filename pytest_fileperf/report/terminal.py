@@ -300,7 +300,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Returns reasons as lines. Each begins with its outcome, unless the lines above show it for the gates `above`."""
+    """Returns reasons as lines, each after its outcome. Omits an outcome that the lines of the gates `above` show."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
@@ -331,7 +331,7 @@ def stale_lines(
 ) -> list[str]:
     """Returns a heading, and a line for each stale baseline: its key, and why it is stale.
 
-    `entries` is the number of stored figures. A baseline has some for each kind of machine.
+    `entries` is the number of stored entries. A baseline has an entry for each kind of machine.
     """
     counted = format_count(entries, "stale baseline")
     if removed:

@@ -155,7 +155,7 @@ def change_text(change: float, error: float) -> str:
 
 
 def _means(trend: Trend) -> list[float]:
-    """Returns the means of neighbouring runs' log ratios, at most 20."""
+    """Returns at most 20 means, each of the log ratios of neighbouring runs."""
     series, count = trend.series, min(_CELLS, len(trend.series.ratios) - trend.begun)
     edges = [trend.begun + round((len(series.ratios) - trend.begun) * at / count) for at in range(count + 1)]
     weights = [1 / (error**2 + series.session_sd**2) for error in series.errors]

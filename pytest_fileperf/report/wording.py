@@ -248,9 +248,9 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
 
 
 def sentence(reason: Reason | None, *, seen: str = "") -> str:
-    """Returns the reason in sentences. The remedy comes last, and there is no last full stop.
+    """Returns the reason in sentences: first what happened, then `seen` (a further sentence), then the remedy.
 
-    `seen` is a further sentence, which goes before the remedy.
+    The text does not end with a full stop.
     """
     if reason is None:
         return ""
@@ -434,7 +434,7 @@ def count_text(comparison: MetricComparison) -> str:
 
 
 def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
-    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`; without `sides`, no old and new figure."""
+    """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`. Without `sides`, omits both figures."""
     if comparison.change is None and (counted := count_text(comparison)):
         return counted
     both = f"{sides_text(comparison)}, " * sides

@@ -79,9 +79,9 @@ class _Preload:
     """Whether a fork has answered. For a process in `Preloads._spares`: whether it serves."""
 
     def why_not_forked(self) -> str | None:
-        """Waits for the import. Returns None if the process can be forked, else why not.
+        """Waits for the import. Returns None if the process can be forked, else the reason why not.
 
-        The text is empty if the process ended, or if the import took too long.
+        The reason is empty if the process ended, or if the import took too long.
         """
         while self.report is None:
             self.report = next(iter(left(Preloaded, self.process.directory)), None)
@@ -211,7 +211,7 @@ class Preloads:
         return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, found
 
     def _imported(self, key: str) -> _Preload | str:
-        """Waits for the import with this key. Returns its process, or why it isn't forked: empty if unknown."""
+        """Waits for the import with this key. Returns its process, or why no fork is possible (empty if unknown)."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         found = self._forked.get(key)

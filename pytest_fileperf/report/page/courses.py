@@ -132,7 +132,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
-    """Returns (middle, use) of each time between two samples. Leaves out samples if there are more than `most`."""
+    """Returns (middle, use) for each stretch between two samples. Leaves out samples if there are more than `most`."""
     found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
         if (length_ns := after.at_ns - before.at_ns) > 0:
