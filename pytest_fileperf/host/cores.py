@@ -27,7 +27,7 @@ def cores_of(pids: Iterable[int]) -> frozenset[int]:
 def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
     """Returns (the server's cores, the load generators' cores). The server gets a core for each worker.
 
-    Generators share cores if there is not one for each. Two hardware threads of one physical core are avoided. Returns
+    Generators share cores if there are too few. Two hardware threads of one physical core are avoided. Returns
     None with fewer than workers + 1 usable cores, or if the system cannot bind processes to cores.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))

@@ -30,7 +30,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    If the profiler missed a process for some time, more lines say so: this process's figures are too small.
+    If the profiler missed a process for some time, further lines say so. Its functions' figures are then too small.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 

@@ -216,7 +216,8 @@ def law_text(result: Result) -> str:
 
 
 def saturated_text(result: Result) -> str:
-    # With a capacity, its own text says this. The capacity's figures come from loads that the generator could make.
+    # After a search for the capacity, `capacity_text` reports this. The capacity's figures come only from loads that
+    # the generator could make.
     if result.smoke or not result.measurement.saturated or result.capacity is not None:
         return ""
     use, who = result.measurement.client, "the load generator"

@@ -319,7 +319,7 @@ def why_failed(result: Result) -> list[str]:
         f"environment: {wording.world_text(verdict)}" if is_world_to_blame(verdict) else "",
         wording.limiting_text(result) if is_notable(run.limit) else "",
         *map(wording.typical_text, verdict.comparisons),
-        # The message begins with the title of the other version.
+        # Against another version, the first note is left out: the message already begins with this title.
         plain(wording.notes_text(untold_code(verdict)[bool(verdict.against) :])),
         result.lost,
         remarks.capacity_text(result),

@@ -182,7 +182,7 @@ def group_lines(
         Column(heading="of best", texts=ratios, least_name_cells=LEAST_NAME_CELLS),
         *(metric_column(name, results, least) for name, least in percentiles.items() if name != by.name),
     ]
-    # If columns must go, percentiles go before limits, because a limit may make the order meaningless.
+    # If columns must be left out, limits stay longer than percentiles: a limit may make the order meaningless.
     limited_by = Column(heading="limited by", texts=limits, least_name_cells=LEAST_NAME_CELLS)
     if len({*limits} - {"-"}) > 1:
         columns.append(limited_by)

@@ -92,7 +92,7 @@ DONE = {
     Standing.PASS: "passed",
     Standing.UNGATED: "passed without a gate",
 }
-"""The end of a sentence about tests with this outcome."""
+"""The end of a sentence about tests, by their outcome."""
 
 
 def other_kinds(failures: Sequence[Failure]) -> str:

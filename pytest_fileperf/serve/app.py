@@ -89,7 +89,7 @@ def app_spec(app: object) -> AppSpec:
             form = form if {'"', "'"} & {*app} else '"module:attribute" or "module:factory()"'
             raise AppLoadError(f"{app!r} does not name an app. Write {form}")
         return AppSpec(target, app.strip().endswith("()"))
-    # A factory is a function without arguments. A class isn't a factory, because its author meant an instance.
+    # A factory is a function without arguments. A class isn't a factory, because the user probably meant an instance.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
     if not factory:
         check_app(app, AppSpec(app).name)
@@ -125,7 +125,7 @@ def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
     """In the block, cloudpickle pickles functions and classes of the modules `tests` with their code, not by name."""
     import cloudpickle
 
-    # A State's `__getattr__` would call itself for ever during unpickling, and included routers have a lock.
+    # Unpickling a State would call its `__getattr__` for ever. An included router has a lock, which cannot be pickled.
     state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
     included: type | None = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
     reducers: dict[type | None, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {

@@ -137,8 +137,8 @@ def _advice(mine: str, settings: str, server: str) -> str:
 # --- Queries, counted in the server's processes for each request
 #
 # SQLAlchemy and Django report each statement that they execute on a cursor, through public hooks. A context variable
-# contains the request. Tasks, and threads of anyio and asgiref, inherit this variable. A statement in any other thread
-# belongs to no request.
+# contains the request. Tasks, and threads of anyio and asgiref, inherit this variable. A statement elsewhere belongs to
+# no request.
 
 SLICE_NS = 50_000_000
 """A request's queries are reported within this time after its end, unless the event loop is blocked."""

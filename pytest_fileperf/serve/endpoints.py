@@ -267,7 +267,7 @@ class _Schemas:
         return whole
 
     def example_beside(self, value: Mapping[str, Any]) -> Any:
-        """Returns the example that a parameter or body has beside its schema. Ignores examples within the schema."""
+        """Returns the example that stands beside a parameter's or body's schema, not in the schema. Else None."""
         named = value.get("examples")
         examples = [self.resolve(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)

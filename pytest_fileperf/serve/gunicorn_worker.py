@@ -41,7 +41,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
             # By default gunicorn ends a worker that is silent for 30 s, even while it loads the app. In a comparison,
-            # it also waits for the other version's import and start, and both imports may share a core.
+            # the worker also waits until the other version has started. Both imports may share a core.
             "timeout": (4 if (self.start.run_directory / HELD).exists() else 1)
             * max(30, math.ceil(job.spec.start_timeout_s)),
             "graceful_timeout": math.ceil(job.graceful_s),

@@ -123,7 +123,7 @@ class ServerPool:
     _serials: count[int] = field(default_factory=count)
     """Numbers all start-ups in the run, even a comparison's, so that each has its own `{boot}`."""
     _started: set[object] = field(default_factory=set)
-    """Keys of servers that have had an unmeasured start, as must happen before a start is measured."""
+    """Keys of servers that have started once without being timed. Only later starts are measured."""
     _serving: _Boot | None = None
 
     def launch(self, spec: ServerSpec, app: AppSpec | None, start_up: StartUp) -> Launch:
@@ -171,7 +171,7 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns the server of start-up `number`. If another server runs, ends that server and starts this one.
+        """Returns the server of start-up `number`. If that does not run, ends the current server and starts this one.
 
         Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. A
         server's first start may compile code, so an unmeasured start comes before. `counts_queries` counts the queries

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 #
 # Each function describes values less closely than the one above it:
 #
-#     describe     Pool(name='orders-7', open=True)      all that distinguishes it from others
+#     describe     Pool(name='orders-7', open=True)      all that distinguishes the value from other values
 #     outline      Pool(name='orders-#')                 without the effects of time, chance and use
 #     kind_of      shop.Pool                             its type
 
@@ -84,7 +84,7 @@ class _Describer:
         self._is_outline = is_outline
         self._left = 5_000  # values
         self._known: dict[tuple[int, int], tuple[object, str]] = {}
-        """(object, description) by (id, depth). The objects are kept alive, because their ids are then not reused."""
+        """(object, description) by (id, depth). The objects are kept alive, so that their ids are not reused."""
 
     def __call__(self, value: object, depth: int) -> str:
         self._left -= 1

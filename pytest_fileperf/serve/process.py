@@ -291,7 +291,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             child.stop(patience_s=patience_s)
 
     def time_start(self, running: RunningServer, answers_ns: int) -> None:
-        """Sets `startup_ns` if the start is timed. `answers_ns` is when the server could answer (monotonic clock)."""
+        """Sets `startup_ns` if the start is timed. `answers_ns`: when the server was ready to answer (monotonic)."""
         running.startup_ns = answers_ns - self._started_ns if self.start_up.is_timed else None
 
     def _answering(self) -> RunningProcess:

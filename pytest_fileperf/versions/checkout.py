@@ -278,10 +278,10 @@ def environment_notes(python: Path) -> tuple[str, ...]:
 
 
 def changed_packages(python: Path) -> dict[str, str]:
-    """Returns the packages that have one version in the environment of the interpreter `python`, and another here.
+    """Returns the packages whose versions differ between the interpreter `python`'s environment and this one.
 
     The keys are these packages' importable files and directories, such as `numpy`. The values are `name old → new`,
-    in which `new` is the version here. Empty if the interpreter is another Python version than this one.
+    in which `new` is the version in this environment. Empty if the interpreter is another Python version than this one.
     """
     there = packages_of(python.parent.parent)
     if not there.is_dir():

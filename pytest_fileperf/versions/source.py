@@ -145,7 +145,7 @@ _NOBODY = {
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
-"""Author and date of each commit that keeps code: fixed, so that the same code is the same commit."""
+"""Author and date of each commit that keeps code: fixed, so that the same code always gives the same commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -515,7 +515,7 @@ def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) ->
     is_githubs = env.get("GITHUB_EVENT_NAME") == "push"
     pushed = env.get("GITHUB_SHA" if is_githubs else "CI_COMMIT_SHA")
     before = _github_event(env).get("before") if is_githubs else env.get("CI_COMMIT_BEFORE_SHA")
-    # Zeros stand for a new branch, which had no commit before. A rewritten branch has lost its old one.
+    # Zeros stand for a new branch, which had no commit before. A rewritten branch has lost its old commit.
     if pushed != commit or not isinstance(before, str) or not _HASH.fullmatch(before) or before == commit:
         return None
     return None if repository.answers("merge-base", "--is-ancestor", before, commit) is None else before
