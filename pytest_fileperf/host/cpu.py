@@ -224,7 +224,8 @@ class TreeCpu:
     def spent_ns(self) -> int | None:
         """Reads and returns the tree's CPU time; only differences between results count. None if any time was lost."""
         found = self._read()
-        # Until two readings agree: a child that ends between its own reading and its parent's counts twice.
+        # Reads until two readings agree, because a child that ends between its own reading and its parent's counts
+        # twice.
         for _ in range(5 if len(found) > len(self.roots) else 0):
             before, found = found, self._read()
             if all(use.ended == before[pid].ended for pid, use in found.items() if pid in before):

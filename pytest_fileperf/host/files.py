@@ -86,7 +86,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
-    """Returns whether `descriptor` writes to the file `there`. If opened again, earlier output would be overwritten."""
+    """Returns whether `descriptor` writes to the file `there`. To open it again would overwrite earlier output."""
     try:
         return os.path.samestat(there, os.fstat(descriptor))
     except OSError:

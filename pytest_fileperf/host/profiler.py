@@ -33,13 +33,14 @@ from pytest_fileperf.host.cpu import TreeCpu, cpu_time_ns
 from pytest_fileperf.host.sample import read_start
 
 RATE_HZ = 200
-"""Samples a second. Sampling takes a fifth of the load generator's core. A worker that is busy for 2 s gives 400."""
+"""Samples a second. Sampling takes a fifth of the load generator's core. A worker that is busy for 2 s gives 400
+samples."""
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused. Each thread takes 0.3 ms to stop, and then has to begin its wait again."""
 MOST_LOOKED_AT = 4
 """The workers' children are profiled only up to this number of processes, workers included."""
 LEAST_CHILD_NS = 50_000_000
-"""A child with less CPU time is not profiled. It does no work, such as `multiprocessing`'s resource tracker."""
+"""A child with less CPU time is not profiled: it does no work. An example is `multiprocessing`'s resource tracker."""
 START_S = 15.0
 """How long py-spy may take to begin. First it reads the interpreter's symbols, mostly for half a second."""
 TAIL_S = 2.0

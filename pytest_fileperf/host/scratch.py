@@ -132,7 +132,7 @@ def make(use: str) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory that `make` made, and with the last one the marked directory above. Can be repeated."""
+    """Removes a directory from `make`. With the last one, the marked directory above goes too. Can be repeated."""
     remove_directory(directory)
     with _guard:
         for key, top in list(_marked.items()):

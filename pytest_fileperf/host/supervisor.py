@@ -7,8 +7,8 @@ switches address randomisation off. NAME is the program's name for itself (`argv
     test run ── supervisor ── program ── whatever it starts
 
 The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It kills all descendants when the program
-ends or the test run is gone. On Linux it even kills detached and stopped processes, as no thread within the program
-could. It leaves out steps that a container forbids.
+ends or the test run is gone. On Linux it even kills detached and stopped processes, which a thread within the program
+could not do. It leaves out steps that a container forbids.
 """
 
 from __future__ import annotations

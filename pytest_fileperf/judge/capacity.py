@@ -3,16 +3,18 @@
 Search
     Bayesian, like probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
     SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. At the next rate, half of such
-    loads would meet the limits. It is the posterior's median, plus the load's room above it (`room_of`). At the
-    capacity itself nearly all short loads would meet the limits, and show little. One load decides nothing: rates near
-    it are loaded again, from both sides. The search never goes beyond twice the highest rate that met the limits, and
-    goes down until a rate meets them. Once the capacity is roughly known, loads get longer: 10 times the longest
-    latency limit, if there is time. More and shorter loads would show better how pace varies. The posterior allows for
-    loads that end before a limit breaks. A load whose backlog grows meets no limit, even if it ends before one breaks.
+    loads would meet the limits. This rate is the posterior's median (how likely each capacity is), plus the room from
+    `room_of`. At the capacity itself nearly all short loads would meet the limits, and show little. One load decides
+    nothing: rates near it are loaded again, from both sides. The search never goes beyond twice the highest rate that
+    met the limits, and goes down until a rate meets them. Once the capacity is roughly known, loads get longer: 10
+    times the longest latency limit, if there is time. More and shorter loads would show better how the server's pace
+    (the rate that it keeps up with) varies. The posterior allows for loads that end before a limit breaks. A load whose
+    backlog grows meets no limit, even if it ends before one breaks.
 
 Start-ups
-    The figure is the mean over all start-ups. Each one's capacity is drawn towards the others by their usual spread,
-    and that spread is part of the interval. For few start-ups it is moderated by `Rules.boot_sd`, as in `evidence`.
+    The figure is the mean over all start-ups. Start-ups usually differ little, so each one's capacity is drawn towards
+    the others' capacities. The interval includes the spread between start-ups. For few start-ups this spread is
+    moderated by `Rules.boot_sd`, as in `evidence`.
 """
 
 from __future__ import annotations

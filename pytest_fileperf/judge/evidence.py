@@ -1,6 +1,6 @@
 """A recording's evidence for a comparison, small enough to store: round values and latencies per start-up.
 
-`paired`, `ranks` and `gate` judge by it.
+The modules `paired`, `ranks` and `gate` judge by this evidence.
 """
 
 from __future__ import annotations
@@ -522,8 +522,8 @@ def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
     """Returns how many slow requests come together, from results of `excess_of`; at least 1.
 
     Slow requests are beyond a percentile. This is the design effect of a share in cluster samples. (Woodruff,
-    "Confidence intervals for medians and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an
-    interval of the share on the percentile.)
+    "Confidence intervals for medians and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, turns such an
+    interval of the share into an interval of the percentile.)
     """
     found, expected = (math.fsum(parts) for parts in zip((0.0, 0.0), *excesses, strict=True))
     return max(1.0, found / expected) if expected > 0 else 1.0
@@ -544,8 +544,9 @@ def tail_factor(metric: Metric) -> float:
 #
 # A start-up's log value is   version's value + its own offset + chance in its rounds or requests.
 #
-# Its variance s² is the observed one, pooled over versions and moderated by the usual one. The usual one is a
-# start-up's usual offset plus the uncertainty within it, as the rounds show it. The latter is a lower bound.
+# The variance s² of this value is the observed variance, pooled over versions and moderated by the usual variance. The
+# usual variance has two parts: the offset's variance, and the uncertainty within a start-up, which its rounds show.
+# s² is never below this uncertainty.
 
 
 def precision_of(metric: Metric, evidence: Evidence) -> float:

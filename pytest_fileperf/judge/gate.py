@@ -83,7 +83,7 @@ class ErrorBudget:
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Notes that this many gates of the last test are REGRESSED. `level` was each gate's probability of error."""
+        """Notes how many gates of the last test are `regressed`. `level` was each gate's probability of error."""
         self._left = level * regressed
 
 
@@ -343,8 +343,8 @@ def judge_same_code(
     """Returns PASS for each metric, because the code equals the baseline's code and cannot be slower.
 
     Changed packages do not matter, because their cost belongs to the environment. A metric that was not measured `now`
-    is INCONCLUSIVE. All metrics are, if the generator was `saturated` or the baseline measured other work. The
-    comparisons have the baseline's figures if machine profile, work and the server's way of starting are the same.
+    is INCONCLUSIVE. All metrics are INCONCLUSIVE if the generator was `saturated` or the baseline measured other work.
+    The comparisons have the baseline's figures if machine profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
@@ -386,7 +386,7 @@ def unless_left(
 
     If only the new version does so, this applies to PASS and IMPROVED. If both do, it applies to IMPROVED. If only the
     old version does so, it applies to REGRESSED. Memory keeps its outcome. If `base` is None, the old version was not
-    measured, and may do so.
+    measured, and may also go on working.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
@@ -427,9 +427,9 @@ def unless_unsteady(
 ) -> tuple[MetricComparison, ...]:
     """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if two versions were loaded alternately.
 
-    On a busy machine, the rate at typical moments depends on chance. So a worse one counts only if the rate over the
-    whole load is also worse. A regression does not count if other programs on the new version's core may explain it.
-    `by_others` is by how much they may have lengthened the requests, as a log ratio.
+    On a busy machine, the rate at typical moments depends on chance. So a worse typical rate counts only if the rate
+    over the whole load is also worse. A regression does not count if other programs on the new version's core may
+    explain it. `by_others` is by how much they may have lengthened the requests, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:

@@ -48,12 +48,12 @@ SURE = 1.6449
 """Half the width of a 90 % interval, in standard errors."""
 _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 _MOST = 20.0
-"""Log ratios in a run must be smaller: this one is a factor of half a billion."""
+"""Log ratios in a run must be below this: 20 is a factor of half a billion."""
 _UNKNOWN_LINK = 1.0
 """Variance of the log ratio of two old codes that no runs connect: nearly any ratio is possible."""
 _LUCK = 2.0
-"""Code that became the baseline because it was better may partly have been lucky. So the error of its ratio counts this
-many times."""
+"""Code that became the baseline because it was better may partly have been lucky. So the standard error of its ratio is
+multiplied by this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ class Series(Observed):
     old: str
     """The old code of the first run. All ratios are to this code: ratios to other old codes are converted."""
     far: float
-    """Variance of the log ratio between the first and the last run's old code."""
+    """Variance of the log ratio of two old codes: the first run's and the last run's."""
     unlinked: tuple[tuple[str, str], ...]
     """Pairs of successive old codes whose ratio is unknown, because no runs connect them."""
     others: int
@@ -312,7 +312,7 @@ def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callab
             continue
         offsets[code], above[code] = offsets.get(parent, 0.0) + change, (parent, variance)
         for following, seen in ties[code].items():
-            # Code that was compared with one other only tells nothing about old codes.
+            # Code that was compared with only one old code does not connect two old codes.
             if following not in offsets and (following in olds or len(ties[following]) > 1):
                 changes, variances = zip(*seen, strict=True)
                 weights = [1 / each for each in variances]

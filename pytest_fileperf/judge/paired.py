@@ -20,7 +20,7 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
     REGRESSED  the lower bound at the gate's alpha is above 0, and the lower bound at `Rules.bound_error` is above L.
                For a rate, the guard's bounds are enough. For a percentile they are enough if the percentile itself is
                above L at `Rules.calm_error`. At the end also if the whole interval is beyond ten times the tolerance.
-    IMPROVED   as far in the good direction; but not a rate whose guard may be worse.
+    IMPROVED   the same in the good direction. But a rate is not IMPROVED if its guard may be worse.
     PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
                (`Rules.excluded_more`), below 2 L + 2 % for a percentile (`Rules.tail_tolerances`).
                No PASS if the guard may be worse: if its lower bound at all of `Rules.bound_error` is above L.
@@ -232,8 +232,8 @@ def _times_to_decide(evidence: Differences, last: Threshold) -> float:
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
     """Returns the least worsening, or the least time, with which a metric is REGRESSED. `need` computes it.
 
-    It is the value for `main`. A percentile's guard, by requests between stalls, may need less. Then its value counts,
-    but `main` must also be worse at `Rules.calm_error`.
+    Usually this is the value for `main`. For a percentile, the guard (its requests between stalls) may need a smaller
+    one. Then the guard's value counts, but `main` must also be worse at `Rules.calm_error`.
     """
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:

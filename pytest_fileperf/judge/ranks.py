@@ -49,10 +49,11 @@ class _RankDifference(Difference):
     """
 
     first: int
-    """The least log ratio to the old percentile, in steps (`_STEPS`). Each next value in `beyond` is a step further."""
+    """The ratio for the first value in `beyond`: its logarithm in steps (`_STEPS`). For each next value, the ratio is a
+    step greater."""
     beyond: NDArray[np.float64]
-    """For each ratio: the share of new requests above it, less the share of old requests above 1. Ratios are to the old
-    percentile."""
+    """For each ratio: the share of new requests above this ratio, minus the share of old requests above a ratio of 1.
+    Ratios are to the old percentile."""
     beyond_error: NDArray[np.float64]
     """The standard error of each value in `beyond`."""
 

@@ -94,7 +94,7 @@ class TestId:
 
     @property
     def own(self) -> str:
-        """The part and step: `upload` for a part, `login` for a step, `visit#login` for both. Empty for all."""
+        """The part and step: `upload` for a part, `login` for a step, `visit#login` for both. Else empty."""
         return "#".join(filter(None, self.subject))
 
     def of(self, subject: SubjectName) -> TestId:

@@ -38,7 +38,8 @@ class Rules:
     """Probability with which a worsening is found that reports call visible. 80 % is the usual convention."""
 
     excluded_more: float = 0.02
-    """The PASS of a rate excludes a loss of the tolerance plus this log ratio. With 3 % this is 5.1 %."""
+    """The PASS of a rate excludes a loss of the tolerance plus this log ratio. With a tolerance of 3 %, this is a loss
+    of 5.1 %."""
     tail_tolerances: float = 2.0
     """The PASS of a percentile excludes a loss of this many tolerances plus `excluded_more`: 35 % with a tolerance of
     15 %. For a rate, this would be 8.2 % with a tolerance of 3 %. Then code that is 5 % slower would PASS in 10 to 15 %
@@ -86,7 +87,7 @@ class Rules:
 
     least_counted: float = 0.25
     """Counts per request that differ by less are equal. Some requests differ because caches expire, or because fast
-    code fills them sooner. One more database statement in each third request shows."""
+    code fills them sooner. One more database statement in every third request still shows."""
     counted_errors: float = 4.0
     """Counts must also differ by more than this many standard errors, because requests of several kinds come in random
     numbers."""
@@ -110,8 +111,9 @@ class Rules:
     judgement (`looks`) may use all of it, because judgements have much evidence in common. Code that is 5 % slower is
     PASS in 1.5 to 4 % of simulated tests. A percentile has `bound_error` instead."""
     total_more: float = 0.05
-    """Over the whole load, a rate's PASS excludes a loss of the tolerance plus this log ratio. With 3 % this is 8.3 %.
-    The whole load includes all of the machine's stalls, so it is less exact than typical moments."""
+    """Over the whole load, a rate's PASS excludes a loss of the tolerance plus this log ratio. With a tolerance of 3 %,
+    this is a loss of 8.3 %. The whole load includes all of the machine's stalls, so it is less exact than typical
+    moments."""
     total_share: float = 0.2
     """Part of a gate's error for a rate over the whole load. The rate in typical moments has the other part."""
     calm_share: float = 0.5
@@ -176,8 +178,8 @@ class Rules:
     metric's least number of requests. Then about 15 slow requests, or as many bunches of them, lie above the
     percentile. Fewer say little, and larger groups mix different moments of the machine."""
     calm_deviations: float = 3.0
-    """How many more slow requests than usual one version's slice of a load may have by chance. It is 1 plus this many
-    standard deviations of a Poisson number. Any beyond this do not count between stalls."""
+    """Between stalls, one version's slow requests in a slice of the load count only up to a limit. This limit is the
+    usual number, plus 1, plus this many standard deviations of a Poisson number."""
 
     jump: float = 1.7
     """Latency jumps at a percentile if it is this many times higher just above the percentile than just below. The
@@ -196,8 +198,9 @@ class Rules:
     course_round_sd: float = 0.05
     """The least standard deviation of rounds in a start-up, for a trend."""
     course_chance: float = 0.5
-    """A trend of one version may be chance if the other's start-ups have none, but differ by more than this part of it.
-    Start-ups of an app with SQLite and 32 connections differed by factors, and had an order by chance."""
+    """One version's trend may be chance if the other version's start-ups differ in no order. They must differ by more
+    than this part of the trend. Start-ups of an app with SQLite and 32 connections differed by factors, and had an
+    order by chance."""
     course_cpu: float = 0.3
     """The machine may be a trend's cause if CPU time per request changes by more than this part of it."""
 
@@ -339,7 +342,7 @@ class SearchRules:
     latencies_a_load: int = 10
     """Least length of a long load, as a multiple of the longest latency limit."""
     beyond_a_load: int = 3
-    """A long load has so many requests that this many of them may exceed a limit at the capacity."""
+    """A long load has enough requests for this many of them to exceed a limit at the capacity."""
     loads_a_search: int = 8
     """Loads are so short that a search has time for this many."""
     rough_load: float = 0.7
@@ -373,7 +376,7 @@ class TrendRules:
     """Standard deviation of a session's log ratio beyond its stated error. With 0.005, stated errors that are too
     small give 5 false alarms in 1,000 runs. Sessions that resemble their neighbours give 3."""
     tail_session_sd: float = 0.05
-    """`session_sd` for a percentile. With 0.01 there are 2.1 false alarms in 1,000 runs, with this 0.4."""
+    """`session_sd` for a percentile. With 0.01, there are 2.1 false alarms in 1,000 runs. With 0.05, there are 0.4."""
     penalty: float = 12.0
     """Cost of a step. The means before and after it must differ by 3.5 standard errors. Gives about 0.35 false alarms
     in 1,000 runs."""
@@ -394,7 +397,7 @@ class TrendRules:
     machine_runs: int = 20
     """A kind of machine that did not occur in this many runs is a new one."""
     turns: int = 5
-    """If neighbouring runs change at least this often between two old codes, they show the ratio of both."""
+    """If neighbouring runs change at least this often between two old codes, they show the ratio of these two codes."""
     slow_runs: int = 20
     """A slow change begins at most this many runs before its first step. It ends at most this many after its last
     step."""

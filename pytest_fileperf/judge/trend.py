@@ -112,7 +112,7 @@ def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
     """
     y, link = np.array(one.ratios, float), np.array(one.links, float)
     v = np.array(one.errors, float) ** 2 + one.session_sd**2
-    # A median, because steps should not enter; 0.4549 is the median of chi squared.
+    # A median, because steps should not count; 0.4549 is the median of chi squared.
     squares = np.diff(y) ** 2 / (v[1:] + v[:-1] + link[1:]) / 0.4549
     seen = len(squares) * float(np.median(squares)) if squares.size else 0.0
     scale = max(1.0, (TREND.prior_runs + seen) / (TREND.prior_runs + len(squares)))
@@ -208,7 +208,7 @@ class _Segment:
         self._ahead, ahead, sure = _filtered(y, v, link)
         moves = np.append(link[1:], 0.0)
         self._behind, back, back_sure = (one[::-1] for one in _filtered(y[::-1], v[::-1], moves[::-1]))
-        # Later runs add to the estimate of each mean, but the last.
+        # Later runs improve the estimate of each mean, except the last mean.
         weight = np.append(1 / (back_sure[1:] + link[1:]), 0.0)
         self.variances = 1 / (1 / sure + weight)
         self.levels = self.variances * (ahead / sure + weight * np.append(back[1:], 0.0))

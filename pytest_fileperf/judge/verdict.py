@@ -119,7 +119,8 @@ class Reason:
     side: str = ""
     """`base` (old) or `now` (new), or the title of another version."""
     count: int = 0
-    """The number of requests, or of start-up pairs. `needed` is the least number that decides, `total` all requests."""
+    """The number of requests, or of start-up pairs. `needed` is the least number that decides. `total` is the number of
+    all requests."""
     needed: int = 0
     total: int = 0
     share: float = 0.0
@@ -394,7 +395,8 @@ def as_the_run_shows(
 def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
     """Returns the database statement that requests run most often.
 
-    With `base`, the statement that gained most runs since. None if statements are unknown.
+    With `base`, returns the statement whose runs per request grew most since the old version. None if statements are
+    unknown.
     """
     sides = [side.queries for side in (base, now) if side is not None]
     times = [
