@@ -146,7 +146,8 @@ varies with the number of requests that a server reads at once."""
 _MOST = 0.85
 """If calls have at least this share of a function's growth, the called functions are the cause."""
 _AROUND = 0.6
-"""Above this share of all CPU time, a function is blamed for its calls only if its time doubled."""
+"""A function may be blamed for growth in functions that it calls. If it had more than this share of the old CPU time,
+its time must also have doubled."""
 _WORTH_NAMING = 0.05
 """A function with a smaller share of the whole growth is left out."""
 _OF_A_CALLER = 0.2
@@ -251,7 +252,7 @@ class _Search:
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: Frame | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
-        """Yields the causes of `place`'s growth `total_s`: called functions or itself. None is the whole program."""
+        """Yields the causes of `place`'s growth `total_s`: called functions or itself. None: whole program."""
         inner = self._holder(parts, total_s)
         if inner is not None:
             if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
@@ -390,7 +391,7 @@ def _told(
 
 
 def _caller(place: Frame, parts: Sequence[_Part]) -> Frame | None:
-    """Returns the caller behind most of a library function's growth: the project's, another package's, or None."""
+    """Returns the caller with most of a library function's growth: in the project, else in another package. Or None."""
     rises_s: dict[Frame, float] = defaultdict(float)
     for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]

@@ -22,7 +22,7 @@ class CapacityEnd(StrEnum):
     NO_RATE = "no rate holds"
     """No rate meets the limits, not even a small share of a closed loop's rate."""
     SMOKE = "smoke run"
-    """A smoke run made a few requests and did not search. `Capacity.rate` is just the pace of these requests."""
+    """A smoke run made a few requests and did not search. `Capacity.rate` is only the rate of these requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,7 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server meets its limits. Rates are requests per second.
 
-    A server is slower under some loads than under others. `rate` is for its median pace: half of the loads find it
-    faster.
+    Repeated loads do not all find the same capacity. `rate` is the median: half of the loads find a higher capacity.
     """
 
     rate: float
@@ -73,7 +72,7 @@ class Capacity:
     broken: str = ""
     """The limit that breaks first when the rate grows, such as `max_p99`. Empty if no limit broke."""
     limit: Limit = field(default=Limit(kind=LimitKind.UNCLEAR, evidence=""))
-    """The bottleneck just above this rate."""
+    """The bottleneck at slightly higher rates than `rate`."""
     closed_rps: float | None = None
     """Requests per second of a short closed loop before the search; None if there was no such load."""
     ended: CapacityEnd = CapacityEnd.FOUND

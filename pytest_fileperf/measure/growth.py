@@ -4,7 +4,7 @@
            │  ╭──╯                                              │     ╭──╯
            └─────────────── requests                            └─────╯──────── requests
 
-Growth lasts if each quarter of a start-up's requests adds its part. The warm-up does not count.
+Growth is lasting if it goes on in each quarter of a start-up's requests. The warm-up does not count.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _QUARTERS = 4
 _LASTING_SHARE = 0.4
-"""Growth lasts if each quarter of the requests has at least this share of a quarter of the growth."""
+"""Growth is lasting if each quarter of the requests adds at least this share of an even part (growth ÷ 4)."""
 _LEAST_OF_MEMORY = 0.05
-"""Memory may grow by this share of its size just because the heap fragments."""
+"""Memory that grows by less than this share of its size is not reported, because heaps fragment."""
 _LASTING_STARTS = 0.8
 """Lasting growth is reported if at least this share of the start-ups shows it."""
 _AT_LIMIT = 0.97
-"""A process that has opened this share of its allowed files counts as at the limit. It may have just closed some."""
+"""A process that has opened this share of its allowed files counts as at its limit. It may have closed some since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Growth:
 
 
 _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes"}
-"""For each figure of `Growth`, the field of `ProcessUse` that each process has for it."""
+"""For each figure of `Growth`, the field of `ProcessUse` with one process's value."""
 
 
 def growth_of(
@@ -100,7 +100,10 @@ def growth_of(
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:
-    """Returns start-ups' mean growth, by requests; None if unknown. `lasting` are fields that lasted in nearly all."""
+    """Returns the start-ups' mean growth, weighted by requests; None if unknown.
+
+    `lasting` has the fields that are lasting in nearly all start-ups.
+    """
     known = [growth for growth in growths if growth is not None]
     if not known:
         return None

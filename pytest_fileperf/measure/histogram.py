@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 # --- Counts in few bytes: each measurement keeps dozens of histograms
 #
-# plain     two bytes for each step that was hit, then one, two, four or eight for each count
+# plain     two bytes for each step (bucket) that was hit, then one, two, four or eight bytes for each count
 # packed    differences between steps, low bytes apart from high ones, deflated: about a byte for each step
 
 _STEP = np.dtype("<u2")
@@ -58,7 +58,7 @@ class Counts:
         return np.cumsum(steps) if self._is_packed else steps, counts
 
     def pack(self, known: dict[bytes, bytes]) -> None:
-        """Compresses the counts: a use then takes some 20 µs. `known` collects bytes, so equal counts share memory."""
+        """Compresses the counts. Each later use takes some 20 µs. `known` lets equal counts share memory."""
         if not self._is_packed and len(self._bytes) >= 256:  # packing hardly makes less than this smaller
             steps, counts = self.arrays()
             content = _planes(np.diff(steps, prepend=0).astype(_STEP)) + _planes(counts.astype(f"<u{self._width}"))

@@ -25,13 +25,13 @@ ROOM_ON_CORE = 0.75
 """A process that wants a core for a smaller share of the time could serve more requests. Between this share and
 `BUSY_CORE`, nobody can tell."""
 NEVER_IDLE = 0.10
-"""An event loop sets the pace if at most this share of the samples found it idle."""
+"""An event loop limits the load if at most this share of the samples found it idle."""
 FULL_POOL = 0.85
 """From this mean share of busy threads on, a thread pool counts as full. Threads that end together get new work one
-after the other, so the share dips. A pool with room has a far lower mean: it grew to the most threads needed at
-once."""
+after the other, so the share dips. A pool with spare threads has a far lower mean. It has as many threads as were
+ever needed at once."""
 QUEUE_FOR_POOL = 1.10
-"""From this many requests in flight per busy thread on, some requests wait for a thread. Fewer than this may be an
+"""From this many requests in flight per busy thread on, some requests wait for a thread. A smaller excess may be an
 error of the mean."""
 SPARE_POOL = 0.70
 """A pool with a smaller busy share always has a thread to spare for the next request."""
@@ -40,13 +40,13 @@ MOST = 0.50
 FEW = 0.25
 """A cause with a smaller share of threads, samples or connections explains nothing."""
 IN_USE = 0.80
-"""If the server sets a closed loop's pace, at least this share of connections has a request in flight."""
+"""If the server limits a closed loop, at least this share of connections has a request in flight."""
 SAME_LATENCY = 0.80
-"""Requests that are sent one by one predict the median latency under load, with waits for cores. If the prediction is
-less than this share of the real median, requests also wait for each other."""
+"""Times of requests sent one by one, together with waits for cores, predict the median latency under load. If the
+prediction is less than this share of the real median, requests also wait for each other."""
 LIKE_LATENCY = 0.60
-"""Below this share of the mean latency under load, the mean of `Boot.alone` leaves open whether some requests wait. It
-is smaller than `SAME_LATENCY`, because single requests and stalls of the machine change a mean."""
+"""If the mean of `Boot.alone` is below this share of the mean latency under load, some requests may wait. The share is
+smaller than `SAME_LATENCY`, because single requests and stalls of the machine change a mean."""
 CLEARLY_MORE = 1.2
 """If two processes want a core all the time, the one that ran longer by this factor is the bottleneck."""
 MANY_LOOKS = 10
@@ -54,7 +54,7 @@ MANY_LOOKS = 10
 
 
 class LimitKind(StrEnum):
-    """The bottleneck that sets the pace. The text is for a table's column."""
+    """The bottleneck that limits a load. A member's text is for a table's column."""
 
     GENERATOR = "load generator"
     JOURNEY = "journey"

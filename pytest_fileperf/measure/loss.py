@@ -72,7 +72,7 @@ class Served:
 
     @property
     def apart_s(self) -> float:
-        """`core_s` without `station_s`; 0 with one core. The model counts it as a delay."""
+        """`core_s` − `station_s`; 0 with one core. The queue model counts this time as a delay without a queue."""
         return self.core_s - self.station_s
 
 
@@ -118,7 +118,7 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns how much of `total_s` comes from longer use of cores. `sides` are (version, core delay), old and new."""
+    """Returns how much of `total_s` comes from longer use of cores. `sides` has old and new (version, core delay)."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:

@@ -16,7 +16,7 @@ from pytest_fileperf.measure.usage import Busy, GeneratorUse, Usage, busiest_sha
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
 SATURATED_CPU_SHARE = 0.90
-"""Above this share of a core, a generator sets the pace itself (wrk and locust warn at the same share)."""
+"""Above this share of a core, the generator limits the load (wrk and locust warn at the same share)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ class Measurement:
     connections: int
     """How many connections made requests at the same time."""
     limit: Limit
-    """The limit that set the pace, with evidence. `limit.kind` is `unclear` if nothing is sure."""
+    """The bottleneck of the load, with evidence. `limit.kind` is `unclear` if nothing is sure."""
     saturated: bool
     """Whether a generator used so much of its core that the figures aren't the server's."""
     busy: Busy
@@ -333,14 +333,14 @@ def measurement_of(
     )
 
 
-# --- Work of a version during the other's turns: they share a core, so it slows the other
+# --- Background work: a version is busy while the other version has the load. On a shared core, this slows the other
 
 _FELT = 0.02
 """Background work is reported if it needs at least this share of a core. The other version loses as much of its
 rate."""
 _DOUBT = 0.02
-"""Chance of a false report. One late reading or slow request affects few turns (slices of load), background work
-most."""
+"""Chance of a false report. Background work affects most turns (slices of load). One late reading or slow request
+affects few turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +371,7 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns the share of a core that `own` used while `other` had its turns, and a lower bound. None if unknown."""
+    """Returns (share of a core that `own` used in the turns of `other`, its lower bound). None for an unknown share."""
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
 

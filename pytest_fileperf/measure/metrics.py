@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.histogram import Histogram
     from pytest_fileperf.measure.recording import Recording, Round
 
-# --- Little's law: requests under way = requests/s × latency. It gives the rate of short runs and checks the others
+# --- Little's law: requests under way = requests/s × latency. It gives the rate of short runs, and checks other runs
 #
 # A run with time for many requests on each connection counts answers ÷ time. In a shorter run answers come in bunches,
 # or began in a queue that still had to grow. Then chance decides how many of them end in time. So a short run's rate is
 # the mean number of requests under way ÷ their mean time. Only requests that began while the run was measured count.
 # These requests are followed to their end, so slow ones count. But the first requests may be far slower than all later
-# ones: in a cold pool, or after a login. So the rate stays within one request a connection and start-up of the count.
+# ones: in a cold pool, or after a login. So the law moves counts by at most one request per connection and start-up.
 
 _MANY = 50
 """A run is not short if each connection has time for at least this many requests in a row. One bunch of answers then
@@ -35,7 +35,7 @@ class LittlesLaw:
     rps: float
     """Requests/s as reported."""
     error: float
-    """`rps` and `by_law` may differ by this share: 3 %, or three standard errors of the mean latency if more."""
+    """`rps` and `by_law` may differ by this share: the larger of 3 % and three standard errors of `latency`."""
     is_short: bool
     """Whether the mean latency is longer than the time for which each start-up was measured."""
 

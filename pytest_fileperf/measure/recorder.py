@@ -31,8 +31,9 @@ class Recorder:
     """The clock of one load. Its `tallies` take every finished request, and `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up: only their
-    number is kept. From that instant on, `stretches` follow each other: each is its end, in ns after that instant, and
-    its phase. Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
+    number is kept. From that instant on, `stretches` follow each other. A stretch is a tuple: (its end in ns after that
+    instant, its phase). Samples after the last stretch are the drain. Without stretches there is one round, up to
+    `finish`.
 
     `server_cpu` returns the server's CPU time so far, in ns. If `connections` is given, rounds get a typical rate (see
     `typical_rps`). With `keeps_ends`, `ends` is kept instead: the typical rate also needs the other generators' ends.
@@ -94,7 +95,10 @@ class Recorder:
         self.leads = Leads(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
-        """Counts a due request of an open loop. Returns whether to send it: after `patience_ns` it fails as dropped."""
+        """Counts an open loop's due request, and returns whether to send it.
+
+        A request that is more than `patience_ns` late is not sent, and fails as dropped.
+        """
         if due_ns >= self.measured_from_ns:
             self.due_count += 1
             self.first_due_ns = self.first_due_ns or due_ns

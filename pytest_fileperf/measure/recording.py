@@ -332,8 +332,8 @@ class Boot:
     tracer: str = ""
     """The tracer of the server or its load generator, such as `coverage`."""
     left_share: float = 0.0
-    """CPU seconds per second after the server's last answer, above its use before the load. Answers left this work
-    behind."""
+    """CPU seconds per second that the server used after its last answer, less its use before the load. The load's
+    requests left this work behind."""
     was_at_work: bool = False
     """Whether the server was still busy with work of an earlier load when this one began."""
     worker_pids: tuple[int, ...] = ()
@@ -369,7 +369,7 @@ class Boot:
     """Which change of the server's processes makes their CPU time and memory unknown; empty if they are known."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
-        """Returns the start-up over this load and the `later` one; `memory` is the course over both loads."""
+        """Returns one `Boot` for this load and the `later` one; `memory` is the course over both loads."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(

@@ -29,7 +29,7 @@ _LIBRARIES = (
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 _FEW_SAMPLES = 10
 """Fewer samples of the main thread, or of all other threads, do not show where these spend their time. A sampler pauses
-the main thread first. It then hardly ever sees other threads that work for less time than a pause takes."""
+the main thread first. The sampler then hardly ever sees other threads that work for less time than a pause takes."""
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. If other threads work, samples mostly catch such a
 thread while it waits for the core or for Python's lock."""
@@ -216,7 +216,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns `look`. Stacks of all but the main thread come from `held` (owners of Python's lock) if these fit."""
+    """Returns `look`, with the other threads' stacks from `held` if these fit: only owners of Python's lock."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [

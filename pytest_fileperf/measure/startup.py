@@ -70,7 +70,8 @@ def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[
     """Returns the imports that account for the start-up's growth, at most five, the largest first.
 
     Empty if the imports explain less than half of `growth_s`. `bases` are start-ups of the old version, `nows` of the
-    new one. An import must take longer in each of `nows` than in any of `bases`. A busy moment slows only a few.
+    new one. An import must take longer in each of `nows` than in any of `bases`. A busy moment slows only a few
+    start-ups.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

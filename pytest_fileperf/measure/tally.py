@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.measure.recorder import Recorder
 
-# --- Durations and lead times in the making: typed arrays take samples, and counts take whole blocks
+# --- Collects durations and lead times: typed arrays take single samples, and whole blocks of samples become counts
 
 BLOCK = 8192
 """This many samples go into a histogram at once, which takes about 0.1 ms."""

@@ -135,7 +135,7 @@ class ThreadShares:
     idle: float
     """Share of the looks in which a worker's main thread waited for something to do."""
     blocked: float
-    """Share of the looks in which a main thread with work waited, not for storage, and no other thread ran."""
+    """Share of the looks in which a main thread had work but waited, not for storage. No other thread ran."""
     storage: float
     """Share of the looks in which a main thread had work but waited for storage."""
     running: float
@@ -404,7 +404,7 @@ class Busy:
     """Shares of the time in which other programs had a wanted core; 0.0 if the system does not report it."""
 
     server: float = 0.0
-    """Share of the time taken from the server ÷ the cores that it wanted on average, at least 1."""
+    """The share of time that others took from the server ÷ the number of cores that it wanted, at least 1."""
     generator: float = 0.0
     """As `server`, for the load generator."""
     host: float = 0.0
@@ -502,8 +502,8 @@ def course_of(
 ) -> Course:
     """Returns the course of a load. Each of `readings` is an instant in ns and the peak memory so far in bytes.
 
-    `warmed` requests were answered before the rounds. `warm` has the start and end of each stretch of this warm-up: how
-    many ns later the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
+    `warmed` requests were answered before the rounds. `warm` has (start, end) of each stretch of this warm-up, both in
+    ns before the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
     """
     if not readings or not rounds:
         return ()

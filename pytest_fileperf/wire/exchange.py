@@ -15,8 +15,8 @@ from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
-"""An unwanted rest of a body is skipped only if it is longer. For shorter rests, skipping saves nothing. Only Linux
-skips, with `MSG_TRUNC`."""
+"""The remaining bytes of an unwanted body are skipped only if they are more than this. For fewer bytes, skipping saves
+nothing. Only Linux skips, with `MSG_TRUNC`."""
 _KNOWN_MOST = 64
 """At most this many known answers are kept, of some KiB each. A `date` header makes a new answer each second. Without a
 limit, kept answers would look like a memory leak."""

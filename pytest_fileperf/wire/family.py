@@ -28,7 +28,7 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "Timeout": attrgetter("connect", "read", "write", "pool"),
     "URL": str,
 }
-"""For each class name, a function that makes a plain value of such an object. Both packages accept this value."""
+"""For each class name, a function that turns an object of this class into a plain value. Both packages accept it."""
 
 
 def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:
