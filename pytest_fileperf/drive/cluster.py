@@ -192,8 +192,8 @@ class Cluster:
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
         """Returns fit workers' whereabouts by address.
 
-        Raises GeneratorError if no worker is fit, or if the scheduler does not answer. In the second case, every later
-        call raises this error.
+        Raises GeneratorError if no worker is fit, or if any worker is unfit. If the scheduler does not answer, this and
+        every later call raise GeneratorError.
         """
         client = await self.client()
         try:

@@ -114,7 +114,7 @@ class Generator:
     """All 0: a generator on this machine has the same clock, and messages to it take no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace the generator. `path` is its `sys.path`."""
+        """With `coverage`, a tracer of the test run may also trace the generator. `path` is the child's `sys.path`."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""

@@ -213,7 +213,7 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
-    """Returns when rounds begin and end, in ns since the load began, ascending. In a comparison: of version `side`."""
+    """Returns when rounds begin and end, in ns since the load began, ascending. In a comparison: `side`'s rounds."""
     ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
     return tuple(plan.measured_from_ns + end for end in ends)
 

@@ -216,7 +216,10 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns `look`, with the other threads' stacks from `held` if these fit: only owners of Python's lock."""
+    """Returns `look`, but with the stacks of all but the main thread from `held`, if `threads_fit(held)`.
+
+    `held` has samples of only those threads that had Python's lock.
+    """
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
