@@ -48,9 +48,9 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
     leads = recording.boots[0].leads
     growth = 0.0 if leads is None else backlog_growth(leads, rate, errors=SEARCH.backlog_errors)
     falls_behind = within and growth > SEARCH.most_backlog(latency.count)
-    # Late sending breaks a limit that would be met from the moment of sending. The sender is the generator, or in this
-    # process the app itself, which keeps the event loop busy. It also causes a backlog of unsent requests. But if all
-    # of its connections were in use, requests waited for one, and the sender was not late.
+    # Sending was late if a limit is broken, but would be met if latency counted from the moment of sending. The load
+    # generator sends late, or an app in this process keeps the event loop busy. Late sending also causes a backlog of
+    # unsent requests. But if all connections were in use, requests waited for a connection, and sending was not late.
     some_free = recording.most_open < recording.connections
     unsent = falls_behind and service.mean_ns() < latency.mean_ns() / 2
     late = some_free and (unsent or (not within and _beyond(service, failed, limits)[1]))
@@ -96,8 +96,8 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
 #     Requests also come closer together in some loads, which makes a server look slower by a known amount (`_crowds`).
 #     Start-ups differ, and a few (`apart`) may have any capacity.
 #     The count of requests beyond is beta-binomial, because requests in the same queue are slow together.
-#     If the machine stood still for a moment, requests are beyond at any rate: a few more often than many, and at most
-#     a fifth. A few loads (`odd_loads`) say nothing for other reasons.
+#     If the machine stood still for a moment, requests are beyond the limit at any rate: more often few than many, and
+#     at most a fifth. A few loads (`odd_loads`) say nothing for other reasons.
 #     Unknown are the slope, how much requests are slow together, the spread of the pace, and whether the machine stands
 #     still. The posterior covers a grid of them.
 #

@@ -181,7 +181,7 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
     steps, place = [], 0
     while place < len(jumps):
         step = None
-        # As many steps as one slow change explains.
+        # First tries to explain all further steps by one slow change, then fewer and fewer of them.
         for last in range(len(jumps) - 1, place - 1, -1):
             costs = sum(segment.cost for segment in segments[place : last + 2])
             if step := part(place, last + 2).slow_change(begins[place], jumps[place].at, jumps[last].at, costs):
