@@ -42,7 +42,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the end of a message: the body's beginning, or its encoding. Empty if the body was discarded."""
+    """Returns the end of an error message: how the body begins, or how it is compressed. Empty if it was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = '. To compare it uncompressed, give headers={"Accept-Encoding": "identity"}' if compared else ""

@@ -126,7 +126,7 @@ class StreamSlot(ReplaySlot):
             self._enough(connection.ended_ns)
 
     def on_end(self, repeated: bool) -> bool:
-        """Always returns False: each piece's time counts, so no answer is known to be good in advance."""
+        """Returns False: each answer is checked anew, because the time of each of its pieces is recorded."""
         connection, times = self._connection, self._times
         assert connection is not None
         if self._ended_ns:

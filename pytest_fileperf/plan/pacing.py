@@ -94,7 +94,7 @@ class Share:
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
-        """Returns the number, from 0 on, that this generator's connection or due time `own` has in the whole load."""
+        """Converts this generator's index of a connection or due time to its index in the whole load, from 0 on."""
         return own * self.of + self.place
 
     def first(self, period: int) -> int:

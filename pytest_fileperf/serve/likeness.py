@@ -550,7 +550,7 @@ def _is_app(value: object) -> bool:
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
-    """Returns the app's mapping of parts of this kind, or None: the kind of the part `state.db` is `state`."""
+    """Returns the app's mapping with its parts of this kind, or None without one. The kind of `state.db` is `state`."""
     if kind == "state":
         return state_of(node)
     if kind == "attribute":

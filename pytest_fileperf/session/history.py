@@ -205,8 +205,9 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Compares each renewed baseline's code with the previous baseline's, unless a run has. Yields lines for the user.
+    """Compares the code of each renewed baseline with the code of the baseline before it. Yields lines for the user.
 
+    It leaves out pairs of baselines that a run has already compared.
     `paths` are histories, and `name` selects tests. The first history gets the new comparisons.
     """
     commits = {run.tree: run.commit for run in read(paths)[0] if run.commit and not run.dirty}

@@ -59,7 +59,8 @@ class LoadedFiles:
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
     """Returns digests of the loaded files that are missing in `paths`, the files of a Git tree.
 
-    Data files count only below the tree's top. An installed file counts only if the Git tree has a file with its name.
+    Data files count only inside the code's directory. An installed file counts only if the Git tree has a file with its
+    name.
     """
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found, modules = {}, set(loaded.modules)

@@ -27,7 +27,7 @@ from pytest_fileperf.wire.sending import NOT_NOW, Sender
 class Connection:
     """A connected socket.
 
-    `start` sends a request, and the event loop then reports the answer to the request's exchange.
+    `start` sends a request. When the answer arrives, the event loop calls the request's exchange with it.
     """
 
     __slots__ = (

@@ -128,7 +128,7 @@ def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
 
     @cache
     def values(place: Place | None, name: str) -> _Values:
-        """Returns a field's values for a kind of place, or the URLs if `place` is None. All recipes share them."""
+        """Returns the values of the field `name`, as its `place` in a request needs them. None stands for the URL."""
         column = requests.urls if place is None else requests.columns[name]
         return written(column, place, f"feed: {name!r} of row" if name else "the URL of request")
 

@@ -322,7 +322,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns a bar for the value, full at `longest`. Its end shows the interval of the value's ratio to `best`."""
+    """Returns a bar for the value, full at `longest`. A mark at its end spans the interval of value ÷ `best`."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
