@@ -84,7 +84,7 @@ class Difference:
         return self.is_below(0.0, threshold.alpha) and self.is_below(-threshold.limit, threshold.bound_error)
 
     def least_shown(self, threshold: Threshold) -> float:
-        """Returns the least measured `worse` that would count as a regression."""
+        """Returns the smallest value of `worse` that would count as a regression."""
         return max(self.margin(threshold.alpha), threshold.limit + self.margin(threshold.bound_error))
 
     def detectable(self, threshold: Threshold) -> float:

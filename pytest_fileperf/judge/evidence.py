@@ -456,8 +456,8 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
     """Returns the variance of rounds within a start-up, and its degrees of freedom.
 
     Both are 0 if no start-up has two rounds. The variance comes from the median absolute difference of two rounds of
-    the same start-up. So rounds that are far off hardly change it. It needs no mean, which would lie too close to a few
-    rounds.
+    the same start-up. So rounds that are far off hardly change it. A variance around a mean of few rounds would be too
+    small.
     """
     boots = [rounds for level in levels for rounds in level.rounds]
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
@@ -622,7 +622,7 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
-    """Returns one version's evidence from its `rounds` in a pair, which is a start-up of each version.
+    """Returns the evidence on one version from its `rounds` in a pair. A pair is one start-up of each version.
 
     `boot` is this version's start-up. It is None for a load's part and a journey's step, because facts about start-ups
     belong to whole loads.

@@ -118,7 +118,7 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns how much of `total_s` comes from longer use of cores. `sides` has old and new (version, core delay)."""
+    """Returns how much of `total_s` comes from longer use of cores. `sides`: (version, delay) of old and new."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:

@@ -36,7 +36,8 @@ class Recorder:
     `finish`.
 
     `server_cpu` returns the server's CPU time so far, in ns. If `connections` is given, rounds get a typical rate (see
-    `typical_rps`). With `keeps_ends`, `ends` is kept instead: the typical rate also needs the other generators' ends.
+    `typical_rps`). With `keeps_ends`, the requests' end times are kept instead. The typical rate then comes
+    from all generators' end times together.
     """
 
     def __init__(

@@ -99,10 +99,10 @@ class _Verbs(ABC, Generic[_Found]):
     def requests(self, given: ManyRequests, **arguments: Unpack[RequestsKeywords]) -> _Found:
         """Measures many requests in one load: a list of them, or the path of a file of them.
 
-        A request is `(method, url)`, `(method, url, {keywords of a method, and name})`, a mapping with `url`, an
-        `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A file has one such mapping as JSON per line, or targets
-        in vegeta's format. Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords`
-        describes the keywords.
+        A request is `(method, url)` or `(method, url, options)`. The dict `options` has keywords of `get`, and maybe
+        `name`. A request can also be a dict with `url`, an `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A
+        file has one such dict as JSON per line, or targets in vegeta's format. Requests with names have figures by name
+        in `Measurement.parts`. `RequestsKeywords` describes the keywords.
         """
         __tracebackhide__ = True
         return self._measure(many_from(given, arguments))

@@ -57,7 +57,7 @@ def event_texts(run: Measurement) -> list[str]:
 
 
 def query_texts(run: Measurement) -> list[str]:
-    """Returns the queries per request as a text; empty if nobody counted them."""
+    """Returns a list with one text: the number of queries per request. Empty if they were not counted."""
     return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 

@@ -300,7 +300,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Returns reasons as lines, each after its outcome. Omits an outcome that the lines of the gates `above` show."""
+    """Returns reasons as lines, each after its outcome. Lines for the gates `above` show their outcomes already."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:

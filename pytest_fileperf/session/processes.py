@@ -62,7 +62,7 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of the server's processes ended; 0 if all of these had begun during the load."""
+        """How many of the server's processes ended. 0 if each of them was only started during the load."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
