@@ -190,10 +190,10 @@ class Cluster:
         return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns fit workers' whereabouts by address.
+        """Returns where each worker runs, by its address.
 
-        Raises GeneratorError if no worker is fit, or if any worker is unfit. If the scheduler does not answer, this and
-        every later call raise GeneratorError.
+        Raises GeneratorError if there is no worker, or if one cannot make loads. If the scheduler does not answer, this
+        and every later call raise GeneratorError.
         """
         client = await self.client()
         try:

@@ -235,7 +235,7 @@ class Result:
 
     @property
     def is_provisional(self) -> bool:
-        """Whether the figures are only rough because the machine was busy. As a baseline, only the code counts."""
+        """Whether the figures are only rough, because the machine was busy. A baseline of them is used for its code."""
         return self.unfit == _BUSY_RUN
 
     @property

@@ -22,7 +22,7 @@ SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "m
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns a result's figures as lines below its row. The row `work` omits texts in `said`, shown elsewhere."""
+    """Returns a result's figures as lines below its row. The line `work` omits the texts in `said`."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -35,7 +35,7 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
 
 
 def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
-    """Returns rows of figures: (title, texts), such as latency. The row `work` omits texts in `said`, shown elsewhere.
+    """Returns rows of figures: (title, texts), such as latency. The line `work` omits the texts in `said`.
 
     An open loop also has vegeta's figures: due rate, throughput, attack and wait.
     """

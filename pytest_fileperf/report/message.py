@@ -159,7 +159,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
 
 
 def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields a likely cause of closed connections, if there were about as many or more answers with a status 5xx."""
+    """Yields a likely cause of closed connections, if there were at least about as many answers with a 5xx status."""
     counts = {failure.kind: failure.count for failure in failures}
     closed = counts.get("disconnected", 0)
     errors = sum(count for kind, count in counts.items() if re.match(r"status 5\d\d", kind))

@@ -166,7 +166,7 @@ def _unfit(result: Result) -> str:
 
 
 def brief_reasons(result: Result) -> list[Why]:
-    """Returns the reasons of gates that are not PASS, and SAME_CODE in a comparison with another version."""
+    """Returns the reasons of gates that are not PASS. If other code is compared, PASS may have a reason: SAME_CODE."""
     if result.verdict.against and not result.verdict.code_notes:
         return list(reasons(result, but=_UNSAID[:1]))
     return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]

@@ -171,7 +171,7 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns the server of start-up `number`. If that does not run, ends the current server and starts this one.
+        """Returns the server of start-up `number`. If it is not running, ends the current server and starts it.
 
         Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. A
         server's first start may compile code, so an unmeasured start comes before. `counts_queries` counts the queries

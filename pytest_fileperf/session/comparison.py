@@ -339,7 +339,7 @@ class Comparison:
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
-        """Returns (time that likely decides `subject`) ÷ (time so far). Returns 1.0 if more time does not help."""
+        """Returns (total time that `subject` likely needs to be decided) ÷ (time so far). 1.0 if more does not help."""
         times = (
             times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self.plan.alpha)
             for item in found

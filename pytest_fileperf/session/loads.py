@@ -319,7 +319,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Returns the properties of `stabilised` that stayed equal. Frequent page faults change `addresses` of memory."""
+    """Returns the properties of `stabilised` that stayed equal. With frequent page faults, `addresses` did not."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))

@@ -162,7 +162,7 @@ def resolve(
     ini: Mapping[str, object] = _NOTHING,
     default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
-    """Returns the settings. The first of call (`verb`), marker, command line and ini file that has a key counts.
+    """Returns the settings. Each key comes from the first of these with it: `verb` (call), marker, command line, ini.
 
     None stands for the default. `workers` is ignored if an earlier source gives the server. Raises PlanError with every
     problem, even in values that are not used.

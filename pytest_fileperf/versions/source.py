@@ -276,7 +276,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns `here`, but its tree also has loaded new files, even if they aren't sources. Secrets are left out."""
+        """Returns `here` with a tree that also contains new files in `loaded`, such as data. Secrets are left out."""
         here = self.here
         found = loaded.among(map(self.path, self._new))
         read = [name for name in self._new if self.path(name) in found and not _SECRET.search(name)]

@@ -80,7 +80,7 @@ class HeadCache:
 
 @lru_cache(maxsize=_KEPT_TRAILERS)
 def check_trailers(raw: bytes) -> None:
-    """Raises httpx.RemoteProtocolError unless the lines in `raw` may follow the last chunk. `raw` ends with a blank."""
+    """Raises httpx.RemoteProtocolError unless the lines in `raw` may follow the last chunk. An empty one ends them."""
     _parse_head_as_httpx_does(b"HTTP/1.1 200 OK\r\n" + raw)
 
 
