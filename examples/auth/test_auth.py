@@ -10,6 +10,16 @@ import pytest
 pytestmark = pytest.mark.fileperf(app="auth.app:app")
 
 
+async def log_in(client: httpx.AsyncClient) -> list[str]:
+    answer = await client.post("/login", json={"user": "user"})
+    return [answer.raise_for_status().json()["token"]]
+
+
+@pytest.mark.fileperf(setup=log_in)
+def test_setup(fileperf):
+    fileperf.get("/files", headers={"Authorization": "Bearer {token}"}, feed=lambda tokens: tokens)
+
+
 def test_fixed_token(fileperf):
     fileperf.get("/files", headers={"Authorization": "Bearer a-token-for-tests"})
 
@@ -36,21 +46,6 @@ class Login(httpx.Auth):
 
 def test_auth_flow(fileperf):
     fileperf.get("/files", auth=Login())
-
-
-async def log_in(client: httpx.AsyncClient) -> dict[str, str]:
-    answer = await client.post("/login", json={"user": "user"})
-    return {"Authorization": f"Bearer {answer.raise_for_status().json()['token']}"}
-
-
-async def list_files(client: httpx.AsyncClient, headers: dict[str, str]) -> None:
-    response = await client.get("/files", headers=headers)
-    response.raise_for_status()
-
-
-@pytest.mark.fileperf(setup=log_in)
-def test_setup(fileperf):
-    fileperf.run(list_files, connections=16)
 
 
 async def login_and_list(client: httpx.AsyncClient) -> None:
