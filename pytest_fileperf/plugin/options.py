@@ -65,7 +65,12 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
         "string",
         "Make the load with N processes on this machine (default 1), or with as many as it takes (auto).",
     ),
-    "warmup": ("TIME", "string", "Load each start-up of the server for this time before measuring it (default 300ms)."),
+    "warmup": (
+        "TIME",
+        "string",
+        "Load each start-up of the server for this time before measuring it (default 300ms). Slow first requests, such "
+        "as logins, make it longer, unless it is 0.",
+    ),
     "timeout": ("TIME", "string", "Count a request as failed if it takes longer (default 30s)."),
 }
 """Keys that are both an option and an ini value. Each has a metavar, the ini value's type, and a help text."""

@@ -127,12 +127,29 @@ class _Alone:
                 break  # judged by the start-ups so far, there is no time for another
             requests = sum(round_.requests for run in made for round_ in run.rounds)
             with self._booted(number, partial(tell, len(made) + 1, requests)) as (_, load):
-                run = load(plan.load)
+                run = load(self._plan.load) if made else self._first_run(load)
                 left_s = plan.most_ns / 1e9 - (rig.clock() - begun_s)
                 made.append(run if made else asked_alone(run, load, left_s=left_s))  # one start-up answers this for all
             if not any(round_.requests for round_ in run.rounds):
                 break  # others would take as long, with the same result
         return made
+
+    def _first_run(self, load: Load) -> Run:
+        """Makes the load. If it counts connections' first requests, and later ones are faster, makes a longer load."""
+        plan = self._plan
+        run, connections = load(plan.load), plan.load.connections
+        warmed = sum(warm_up.made for warm_up in run.warm_ups.values())
+        answered = [round_.latency for round_ in run.rounds if round_.requests]
+        if warmed >= connections or not answered or not plan.may_warm_longer:
+            return run
+        first_ns = answered[0].under_way_ns()
+        is_later_known = warmed + sum(latency.count for latency in answered) > connections
+        longer = run if is_later_known else load(plan.longer_load(first_ns))
+        later_ns = [round_.latency.under_way_ns() for round_ in longer.rounds if round_.requests]
+        self._plan = plan.with_slow_first(first_ns, min(later_ns[-1:], default=first_ns))
+        if self._plan is plan:
+            return run
+        return longer if longer is not run else load(self._plan.load)
 
     def _search(self) -> RateSearch:
         plan, rig, search = self._plan, self._rig, RateSearch(self._plan, chance=self._rig.chance)

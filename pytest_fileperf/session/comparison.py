@@ -303,16 +303,15 @@ class Comparison:
         """The least time for which the next start-ups, of both versions together, will be loaded."""
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
         """How long one turn (a slice of load) on each version took together, in the latest pair of start-ups."""
-        self._latency_ns = self._first_ns = 0
-        """How long a request to the slower version took in the probes (first short loads). `_first_ns` is how long its
-        very first requests took. For those, an app may log in, or open connections to its database."""
+        self._latency_ns = 0
+        """How long a request to the slower version took in the probes (first short loads)."""
         self._probes: dict[Side, Run] = {}
         """Each version's run in the probe. The first pair of start-ups counts these runs as warm-up, and empties this
         mapping. No figure uses them."""
 
     def go_on(self, plan: Plan) -> None:
         """Lets the next call of `result` go on with the undecided gates, in the time that `plan` gives."""
-        self.plan = self._sides.plan = replace(plan, alpha=self.plan.alpha)
+        self.plan = self._sides.plan = replace(plan, alpha=self.plan.alpha, first_ns=self.plan.first_ns)
         self._begun_s = self._rig.clock() - self.spent_s
         self._pair_ns = plan.first_pair_ns
         self._open_gates({subject for subject, found in self._found.items() if self._times(subject, found) > 1})
@@ -449,9 +448,9 @@ class Comparison:
                 later, run = min(1.0, _under_way_ns(again) / first_ns), after_probe(again, run)
             # Until the first pair shows it, later requests of both versions count as faster by the same factor.
             self._latency_ns = max(self._latency_ns, round((later or 1.0) * first_ns))
-            self._first_ns = max(self._first_ns, first_ns)
+            self.plan = self.plan.with_slow_first(first_ns, later * first_ns)
             self._probes[side] = run
-        least_ns = self.plan.too_long_ns(self._latency_ns, self._first_ns)
+        least_ns = self.plan.too_long_ns(self._latency_ns)
         if least_ns and self._rig.time is not None and least_ns < 1e9 * self._rig.time.left_s:
             self.plan = replace(self.plan, settings=self.plan.settings.lasting(least_ns))
             self._open_gates(tuple(self._gates))
@@ -518,9 +517,7 @@ class Comparison:
         # All pairs so far show how long a request takes. The probe may have met a stall, or a start-up's first moment.
         each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
         latency_ns = max(each_ns) or self._latency_ns
-        turns = self.plan.alternation(
-            self._pair_ns, latency_ns=latency_ns, first_ns=self._first_ns, chance=self._rig.chance
-        )
+        turns = self.plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
         self._cycle_ns = 2 * sum(turns.turns_ns) // len(turns.turns_ns)
         cores = self.plan.generator_cores
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, cores, self._tell)
@@ -556,7 +553,7 @@ class Comparison:
             base_alone = base if self._base_alone else None
             limit, saturated = capacity.limit, CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
         else:
-            base_alone = recording_of([load_base(plan.load)]) if self._base_alone else None
+            base_alone = recording_of([load_base(plan.load_again)]) if self._base_alone else None
             base, now = map(recording_of, self._runs)
         workers = alone.server.worker_cpu_shares
         measurement = measurement_of(now, limit=limit, saturated=saturated, busy=alone.busy, worker_cpu_shares=workers)

@@ -355,8 +355,10 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
         return run
     lasts_ns = min(max(150_000_000, 3 * round(latency_ns)), 1_000_000_000)  # besides that, the last answer
     try:
+        # This connection's first request may also log in.
+        warmup_ns, timeout_ns = plan.warmup_ns, plan.timeout_ns
         return with_alone(
-            load(LoadPlan(connections=1, warmup_ns=0, round_ns=lasts_ns, rounds=1, timeout_ns=plan.timeout_ns))
+            load(LoadPlan(connections=1, warmup_ns=warmup_ns, round_ns=lasts_ns, rounds=1, timeout_ns=timeout_ns))
         )
     except FilePerfError:
         return run

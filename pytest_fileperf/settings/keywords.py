@@ -122,7 +122,8 @@ class MarkerKeys(_Judged, total=False):
     rounds: int | str | None
     """Divide the duration into this many rounds (default 12). The statistics count rounds."""
     warmup: float | str | None
-    """Load each start-up for this time before measuring it: `"1s"`, or seconds (default 0.3)."""
+    """Load each start-up for this time before measuring it: `"1s"`, or seconds (default 0.3). Slow first requests,
+    such as logins, make it longer, unless it is 0."""
     pause: float | str | Pause | None
     """Let each connection wait between its requests (think time): `"1s"`, seconds, `uniform("0.5s", "2s")` or
     `exponential("1s")`. No latency includes it. Only for closed loops."""

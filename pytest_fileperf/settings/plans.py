@@ -55,6 +55,8 @@ _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
 _SEARCH_ROUNDS = 3
 """Rounds in each load of a search. With fewer, `limit_of` cannot see whether a backlog grows."""
 _RATE_TURN_NS = 1_000 * _MS
+_LATER = 0.7
+"""First requests are slower if later ones take at most this part of their time. Noise alone rarely does that."""
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
@@ -92,6 +94,9 @@ class Plan:
     """Use all of a comparison's time, whatever it finds."""
     in_half: bool = False
     """Use only half of the time, because another measurement follows."""
+    first_ns: int = 0
+    """How long the first requests of a load take, if they are known to be slower than all later ones. For those, an app
+    may log in, or open connections to its database. They belong to the warm-up."""
 
     # --- judged subjects
 
@@ -168,6 +173,27 @@ class Plan:
         return self._whole_load(self.boots, timeout_ns)
 
     @property
+    def load_again(self) -> LoadPlan:
+        """A shorter `load`, unless it is whole. It shows roughly whether the machine's speed has changed."""
+        load = self.load
+        return load if self.settings.is_whole else replace(load, rounds=min(load.rounds, 2))
+
+    @property
+    def may_warm_longer(self) -> bool:
+        """False if figures of first requests are asked for, or if the load's length is not a time."""
+        has_steps = any(step for _, step in self.subjects)
+        return not (self.smoke or self.turn or has_steps or self.first_ns or self.settings.warmup_ns == 0)
+
+    def with_slow_first(self, first_ns: int, later_ns: float) -> Plan:
+        """Returns the plan with `first_ns` if the first requests, which take that long, are slower than later ones."""
+        is_slower = self.turn is None and later_ns < _LATER * first_ns
+        return replace(self, first_ns=max(self.first_ns, first_ns)) if is_slower else self
+
+    def longer_load(self, latency_ns: int) -> LoadPlan:
+        """Returns `load` with a warm-up in which each connection gets its first answer, if that takes `latency_ns`."""
+        return replace(self.load, warmup_ns=max(self.load.warmup_ns, self._first_warmup_ns(latency_ns)))
+
+    @property
     def most_ns(self) -> int:
         """After this time, which includes start-ups, no further start-up begins."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
@@ -226,6 +252,8 @@ class Plan:
             round_ns, warmup_ns = turn.round_ns, turn.warmup_ns
         elif turn is not None:
             round_ns = max(turn.round_ns, _PROFILE_NS)
+        else:
+            warmup_ns = self._first_warmup_ns(self.first_ns)
         if longest_ns is not None:
             round_ns = min(round_ns, longest_ns)
         return self._in_turn(round_ns, warmup_ns=warmup_ns, rate=None if turn is None else turn.rate)
@@ -267,7 +295,7 @@ class Plan:
             )
         return LoadPlan(
             connections=settings.connections,
-            warmup_ns=settings.warmup_ns if settings.ramp is None else 0,
+            warmup_ns=max(settings.warmup_ns, self._first_warmup_ns(self.first_ns)) if settings.ramp is None else 0,
             round_ns=max(1, duration_ns // (boots * rounds)),
             rounds=rounds,
             timeout_ns=timeout_ns,
@@ -316,6 +344,9 @@ class Plan:
     def _patience_ns(self) -> int:
         return self._timeout_ns(self._comparison_ns)
 
+    def _first_warmup_ns(self, first_ns: int) -> int:
+        return min(round(_HANDOVER_LATENCIES * first_ns), self._comparison_ns // 10)
+
     def _in_turn(self, round_ns: int, *, warmup_ns: int = _WARMUP_NS, rate: float | None = None) -> LoadPlan:
         return self._one_round(round_ns, self._patience_ns, warmup_ns=warmup_ns, rate=rate)
 
@@ -359,13 +390,14 @@ class Plan:
         """
         if self.searches or self.turn is not None or latency_ns < _PROBE_NS:
             return None
-        warmup_ns = min(2 * latency_ns, self._comparison_ns // 10)
+        warmup_ns = self._first_warmup_ns(2 * latency_ns)
         return replace(self.probe, warmup_ns=warmup_ns, round_ns=2 * _PROBE_NS)
 
     @property
     def limiting(self) -> LoadPlan:
         """The load of one version alone that shows what limits its server."""
-        return replace(self.turn or self._in_turn(_LIMITING_NS), close=True)
+        warmup_ns = max(_WARMUP_NS, self._first_warmup_ns(self.first_ns))
+        return replace(self.turn or self._in_turn(_LIMITING_NS, warmup_ns=warmup_ns), close=True)
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
         """Returns how long to load pair `number`, from 0 on, so that pairs fill the time that is left.
@@ -382,18 +414,14 @@ class Plan:
             shared_ns = left_ns // (pairs - 1) - more_ns
         return max(_LEAST_PAIR_NS, shared_ns)
 
-    def alternation(self, pair_ns: int, *, latency_ns: int, first_ns: int = 0, chance: random.Random) -> Alternation:
-        """Returns a pair's turns (slices of load) in random order.
-
-        `latency_ns` is how long a request usually takes, and `first_ns` how long the first requests of a load take.
-        """
+    def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
+        """Returns a pair's turns (slices of load) in random order. `latency_ns` is how long a request usually takes."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         # Three pairs of two turns each must fit into the time, with start-ups and warm-up. But two latencies must fit
         # into a turn.
         longest_ns = max(self.max_duration_ns // 12, 3 * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
-        first_ns = min(round(_HANDOVER_LATENCIES * first_ns), self.max_duration_ns // 20)
-        warmup_ns, limiting = max(_WARMUP_NS, handover_ns, first_ns), self.limiting
+        warmup_ns, limiting = max(_WARMUP_NS, handover_ns, self._first_warmup_ns(self.first_ns)), self.limiting
 
         def drawn(cycles: int) -> tuple[Side, ...]:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
@@ -413,13 +441,11 @@ class Plan:
             generators=limiting.generators,
         )
 
-    def too_long_ns(self, latency_ns: int, first_ns: int = 0) -> int:
+    def too_long_ns(self, latency_ns: int) -> int:
         """Returns how long three pairs take with requests this slow; 0 if a comparison may take that long."""
         if self.searches or self.turn is not None:
             return 0
-        turns = self.alternation(
-            self.first_pair_ns, latency_ns=latency_ns, first_ns=first_ns, chance=random.SystemRandom()
-        )
+        turns = self.alternation(self.first_pair_ns, latency_ns=latency_ns, chance=random.SystemRandom())
         least_ns = _FIRST_PAIRS * turns.duration_ns
         most_ns = round(RULES.few_pairs_times * self.max_duration_ns + RULES.few_pairs_more_s * 1e9)
         return least_ns if least_ns > most_ns else 0
