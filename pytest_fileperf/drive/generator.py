@@ -46,9 +46,8 @@ class LoadOrder:
     number: the instant at which all generators begin, on its own machine's monotonic clock.
     """
 
-    works: bytes
-    """A pickled tuple with the `Work` for each of `targets`. The generator unpacks it late, to report failing
-    imports."""
+    works: tuple[bytes, ...]
+    """The pickled `Work` for each of `targets`. The generator unpacks it late, to report failing imports."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
     """In a comparison, the old version's server, then the new version's. For other loads, one server."""
@@ -205,10 +204,10 @@ def _answer(
         return GeneratorError(f"the load generator failed:\n{traceback.format_exc()}")
 
 
-def _unpacked(works: bytes) -> tuple[Work, ...]:
+def _unpacked(works: tuple[bytes, ...]) -> tuple[Work, ...]:
     """Returns the unpickled works. Raises LoadError if modules that they import are missing here, or fail."""
     try:
-        each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
+        each: tuple[Work, ...] = tuple(map(pickle.loads, works))  # noqa: S301 - from our own process
     except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
@@ -236,8 +235,8 @@ def _allow_files(connections: int) -> None:
 _TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)")
 
 
-def packed(works: tuple[Work, ...]) -> bytes:
-    """Pickles the works. Journeys and their values are pickled by value, so a test module may define them."""
+def packed(works: tuple[Work, ...]) -> tuple[bytes, ...]:
+    """Pickles each work. Journeys and their values are pickled by value, so a test module may define them."""
     with _test_modules_by_value(works):
         for journey in _journeys(works):
             try:
@@ -249,7 +248,8 @@ def packed(works: tuple[Work, ...]) -> bytes:
                     "and numbers"
                 ) from error
         try:
-            return by_value(works)
+            # One by one, so that each version has its own objects: a token from one version is unknown to the other.
+            return tuple(map(by_value, works))
         except Exception as error:  # as above
             raise PlanError(
                 f"{works[0].name} cannot be sent to the load generator ({type(error).__name__}: {error}). A "

@@ -118,3 +118,64 @@ def test_first_requests_of_connections_are_warm_up(project: Project) -> None:
     for side in (compared, compared["base"], results(alone)["test_get"]):
         known = [one["p99"] for one in side["rounds"] if one["phase"] == "round" and one["requests"]]
         assert max(known) < 0.5, ran.text + alone.text
+
+
+LOGIN = """
+import asyncio
+import secrets
+
+tokens = set()
+
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    body = secrets.token_hex(4).encode()
+    if scope["path"] == "/login":
+        await asyncio.sleep(0.3)
+        tokens.add(body)
+    status = 200 if scope["path"] == "/login" or dict(scope["headers"]).get(b"token") in tokens else 401
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"8")]})
+    await send({"type": "http.response.body", "body": body})
+"""
+
+
+def test_a_token_of_one_version_is_never_sent_to_the_other(project: Project) -> None:
+    """A login that connections share would else be made again in each turn."""
+    users = """
+    import httpx
+    from pytest_fileperf import part
+
+
+    class Login(httpx.Auth):
+        requires_response_body = True
+        token = "none"
+
+        def auth_flow(self, request):
+            request.headers["token"] = self.token
+            if (yield request).status_code == 401:
+                answer = yield httpx.Request("GET", request.url.join("/login"))
+                request.headers["token"] = self.token = answer.text
+                yield request
+
+
+    tokens = []
+
+
+    async def visit(client):
+        if not tokens:
+            tokens.append((await client.get("/login")).text)
+        (await client.get("/", headers={"token": tokens[0]})).raise_for_status()
+
+
+    def test_mix(fileperf):
+        both = {part.get("/", auth=Login()): 1, part.run(visit): 1}
+        fileperf.mix(both, connections=2, max_duration="6s", gate="rps")
+    """
+    project.write({"app.py": LOGIN, "test_load.py": users}).commit()
+    ran = project.write({"app.py": f"{LOGIN}\n# changed"}).commit().run("-v", "--fileperf-against=HEAD~1")
+    compared = results(ran)["test_mix"]
+    for side in (compared, compared["base"]):
+        known = [one["p99"] for one in side["rounds"] if one["phase"] == "round" and one["requests"]]
+        assert max(known) < 0.3, ran.text
+        assert sum(one["failed"] for one in side["rounds"]) == 0, ran.text
