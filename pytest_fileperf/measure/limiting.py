@@ -190,7 +190,7 @@ def _event_loop(usage: Usage) -> Limit | None:
     if threads.idle > NEVER_IDLE or waits < MOST:
         return None
     # A look often misses short waits. Then the machine's account of waits for storage decides.
-    stuck = threads.blocked + threads.storage
+    stuck = threads.stuck
     of_machine = usage.storage_stalled / waits
     if usage.storage_used and threads.storage > 0 and max(threads.storage / stuck, of_machine) >= MOST:
         evidence = f"the event loop waits for it {_percent(waits)} of the time, {_server_cpu(usage)}"
@@ -243,7 +243,7 @@ def _concurrency(usage: Usage) -> Limit | None:
     threads = usage.threads
     if threads is None or usage.in_flight < usage.recording.connections * IN_USE:
         return None
-    elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
+    elsewhere = max(threads.stuck, usage.under_way / usage.in_flight)
     if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(usage)) * MOST:
         return None
     queue = _queue(usage)

@@ -186,12 +186,16 @@ def stalls_of(
     return Stalls(typical_s=typical_s, lost_s=lost_s, waits=waited_s >= total_s / 2)
 
 
-def held_by(collapsed: Iterable[str]) -> Stack | None:
-    """Returns the outermost functions that at least half of the event loop's busy samples share; None if unknown."""
+def held_by(collapsed: Iterable[str], at_work: Iterable[str] = ()) -> Stack | None:
+    """Returns the outermost functions that at least half of the event loop's busy samples share; None if unknown.
+
+    With `at_work`, samples of equally long without waiting threads, the functions are those that wait.
+    """
     seen: Counter[Stack] = Counter()
-    for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):
-        if is_main and not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):
-            seen[stack] += count
+    for sign, texts in ((1, collapsed), (-1, at_work)):
+        for is_main, stack, count in (found for text in texts for found in stacks_in(text)):
+            if is_main and not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):
+                seen[stack] += sign * count
     held: list[Frame] = []
     while True:
         next_: Counter[Frame] = Counter()
@@ -199,7 +203,7 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
             if len(stack) > len(held) and list(stack[: len(held)]) == held:
                 next_[stack[len(held)]] += count
         most = next_.most_common(1)
-        if not most or most[0][1] < seen.total() / 2:
+        if not most or most[0][1] < max(1.0, seen.total() / 2):
             is_held = held and not _LOOP.fullmatch(held[-1].file.replace("\\", "/"))
             return tuple(held) if is_held else None
         held.append(most[0][0])

@@ -151,6 +151,10 @@ class ThreadShares:
     pool_lock: float
     """How many of the busy threads waited for a lock or for another thread, on average."""
 
+    @property
+    def stuck(self) -> float:
+        return self.blocked + self.storage
+
 
 class Span:
     """The rounds of one start-up, and the samples during them."""

@@ -11,6 +11,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Stalls
 from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, FunctionCost, Profile, Stack, place_of
 from pytest_fileperf.measure.startup import ImportGrowth
+from pytest_fileperf.measure.usage import ThreadShares
 from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.text import Screen, cells, pad, shorten, time_text
 from pytest_fileperf.units import format_change
@@ -196,15 +197,25 @@ def limit_waited_for(limit: Limit) -> str:
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
     """Returns how long code blocked the event loop, and which code. `holder` is that code's stack, if known."""
     why = "code that waits" if stalls.waits else "code that computes"
-    head = f"Requests waited for the event loop, blocked for {time_text(stalls.typical_s)} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""
+    return _blocked_text(f"for {time_text(stalls.typical_s)} at a time", f"{why}{tail}", holder, root=root)
+
+
+def short_stalls_text(threads: ThreadShares, holder: Stack | None, *, root: Path) -> str:
+    """Returns for how much of the time code blocked the event loop, each time only briefly."""
+    why = "code that waits" if threads.blocked >= threads.storage else "code that waits for storage"
+    return _blocked_text(f"{threads.stuck * 100:.0f} % of the time", why, holder, root=root)
+
+
+def _blocked_text(how_long: str, why: str, holder: Stack | None, *, root: Path) -> str:
+    head = f"Requests waited for the event loop, blocked {how_long} by"
     if holder is None:
-        return wrapped(f"{head} {why}{tail}")
+        return wrapped(f"{head} {why}")
     places = [place_of(frame, root) for frame in holder]
     own = [index for index, place in enumerate(places) if place.own_code and place.function != "<module>"]
     chosen = dict.fromkeys((len(places) - 1, *own[-1:]))
     shown = ", in ".join(_placed(places[at], WIDTH - 2) for at in chosen)
-    return wrapped(f"{head} {shown}, {why}{tail}")
+    return wrapped(f"{head} {shown}, {why}")
 
 
 def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[str, object]:

@@ -20,6 +20,10 @@ from pytest_fileperf.report.wording import change_text
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_bytes, format_change, format_count, format_rate, format_share
 
+_SLOW_S = 0.25
+"""With slower requests, the 30 s of a comparison have fewer than six cycles (a turn on each version)."""
+_FEW_CONNECTIONS = 4
+
 
 def stabilised_text(recording: Recording) -> str:
     names = _stabilised(recording)
@@ -315,6 +319,19 @@ def iterations_text(result: Result) -> str:
     iterations = f"{format_count(run.requests + run.errors, 'iteration')}, {rate_text(run.rps)}"
     http = f"{run.http_requests:,} HTTP requests, {rate_text(run.http_rps)}"
     return f"requests/s counts iterations: {iterations}. They made {http}"
+
+
+def slow_text(result: Result) -> str:
+    """Returns advice for a new baseline whose requests wait for each other, so that comparisons would take long."""
+    run, connections = result.measurement, result.recording.connections
+    is_queue = run.limit.kind in (LimitKind.SERVER_CPU, LimitKind.THREAD_POOL, LimitKind.EVENT_LOOP)
+    is_slow = run.latency.mean >= _SLOW_S and connections > _FEW_CONNECTIONS
+    if not (result.baseline_written and is_queue and is_slow) or result.recording.open_loop or result.test.own:
+        return ""
+    return (
+        f"a request takes {time_text(run.latency.mean)}, because {connections} connections wait for each other. With "
+        f"fewer, such as connections={_FEW_CONNECTIONS}, a comparison decides sooner"
+    )
 
 
 # --- The capacity

@@ -210,7 +210,10 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "{metric} was 0 or not measured in {pair_side}, so its change in % cannot be computed",
         "Set a limit instead",
     ),
-    ReasonKind.PAIRS_FEW: ("at least {needed} start-ups of each version must answer, but {count} did", "{longer}"),
+    ReasonKind.PAIRS_FEW: (
+        "at least {needed} start-ups of each version must answer, but {count} did",
+        "{longer}, or use fewer connections",
+    ),
     ReasonKind.PAIRS_FEW_REQUESTS: (
         "{metric} needs {needed:,} requests of each version, but there were {count:,}",
         "{longer}, or gate a lower percentile",

@@ -45,6 +45,7 @@ from pytest_fileperf.report.profiled import (
     loss_json,
     loss_text,
     others_text,
+    short_stalls_text,
     stall_text,
     start_json,
     start_text,
@@ -135,12 +136,17 @@ def _waited_for(
     (before, base), (run, now) = seen
     was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(Usage(now))
     if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s / 2:
-        return limit_waited_for(limit), None, limit
+        text, threads = limit_waited_for(limit), Usage(now).threads
+        is_stuck = not text and _stuck_s(now) - _stuck_s(base) >= loss.wait_s / 2
+        if threads is not None and (is_stuck or limit.kind is LimitKind.EVENT_LOOP):
+            holder = _blocking_stack(plan, sides[-1], cores, waits=True)
+            text = short_stalls_text(threads, holder, root=sides[-1].root or Path.cwd())
+        return text, None, limit
     (main_before_s, others_before_s), (main_s, others_s) = _cpu_in(before, base), _cpu_in(run, now)
     moved_s = min(main_s - main_before_s, others_before_s - others_s)
     text = stall_text(
         stalls,
-        _blocking_stack(plan, sides[-1], cores),
+        _blocking_stack(plan, sides[-1], cores, waits=stalls.waits),
         root=sides[-1].root or Path.cwd(),
         before_in_thread=not stalls.waits and moved_s >= (main_s + others_s) * A_GOOD_PART,
     )
@@ -180,11 +186,21 @@ def _failed_in(run: Run) -> str:
     return f"{failed:,} of {made:,} requests failed during the profile" if failed > made / 100 else ""
 
 
-def _blocking_stack(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
+def _stuck_s(recording: Recording) -> float:
+    """Returns how long a request waits because calls block the event loop, in seconds on average."""
+    usage = Usage(recording)
+    return 0.0 if usage.threads is None or not usage.rps else usage.threads.stuck * usage.in_flight / usage.rps
+
+
+def _blocking_stack(plan: LoadPlan, side: Looked, cores: Cores, *, waits: bool) -> Stack | None:
+    """Returns the code that blocks the event loop; None if unknown. With `waits`, computing does not count."""
+    collapsed: list[tuple[str, ...]] = []
     try:
-        with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
-            side.load(plan)
-            return held_by(profiler.stop().collapsed)
+        for all_time in (True, False)[: 1 + waits]:
+            with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=all_time, cores=cores) as profiler:
+                side.load(plan)
+                collapsed.append(profiler.stop().collapsed)
+        return held_by(*collapsed)
     except (FilePerfError, OSError, ValueError):
         return None
 

@@ -470,7 +470,8 @@ class Comparison:
     def _too_slow(self, said: str) -> Reason:
         more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
         text = f"{said}, but the comparison may take only {_seconds(self.plan.max_duration_ns)}"
-        return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
+        lighter = " or fewer connections" if self.plan.settings.connections > 1 else ""
+        return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}{lighter}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:
         # Whether each pair has its own start-up of the old version.

@@ -103,6 +103,12 @@ WAITING = {
         new="time.sleep(0.02)",
         says=(WAITS, rf"{BLOCKED} by (work \(app\.py:\d+\) ?,? )?code that waits"),
     ),
+    # each wait is too short to be seen as one, but there are many
+    "nap": Case(
+        old="await asyncio.sleep(0.004)",
+        new="time.sleep(0.004)",
+        says=(WAITS, r"the event loop, blocked \d+ % of the time by (work \(app\.py:\d+\),\s+)?code that waits"),
+    ),
     # work that moved from a thread to the event loop
     "export": Case(
         old="await run_in(pool, crunch, 0.08)",

@@ -15,11 +15,12 @@ from pytest_fileperf.errors import RegressionError, RequestsFailedError, ServerD
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.message import LINES, headline, raise_for, raise_for_failed_requests
-from pytest_fileperf.report.story import summary_line
+from pytest_fileperf.report.story import brief_notes, summary_line
 from pytest_fileperf.report.wording import sentence
 
 
@@ -187,3 +188,20 @@ def test_a_full_disk_that_a_log_tells_of_is_named(line: str) -> None:
     said = "Its log says that a disk is full. Free some space on that disk"
     assert str(ServerDiedError("it ended", log=["Traceback", line])).splitlines()[1] == said
     assert said not in str(ServerDiedError("it ended", log=["Traceback", "OSError: [Errno 5] Input/output error"]))
+
+
+@pytest.mark.parametrize(
+    "kind, mean_s, said", [("server CPU", 1.2, True), ("server CPU", 0.1, False), ("disk", 1.2, False)]
+)
+def test_a_new_baseline_whose_requests_wait_for_each_other_is_given_advice(
+    kind: str, mean_s: float, said: bool
+) -> None:
+    found = result(limit=Limit(kind=LimitKind(kind), evidence=""))
+    latency = replace(found.measurement.latency, mean=mean_s)
+    found = replace(found, baseline_written=True, measurement=replace(found.measurement, latency=latency))
+    advice = (
+        "a request takes 1.20 s, because 32 connections wait for each other. With fewer, such as connections=4, a "
+        "comparison decides sooner"
+    )
+    assert brief_notes(found) == [advice] * said
+    assert advice not in brief_notes(replace(found, baseline_written=False))

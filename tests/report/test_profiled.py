@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from pytest_fileperf.measure.blame import FunctionGrowth
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.stacks import Frame, FunctionCost, Profile
 from pytest_fileperf.measure.startup import ImportGrowth
+from pytest_fileperf.measure.usage import ThreadShares
 from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.profiled import (
     costs_json,
@@ -18,6 +20,7 @@ from pytest_fileperf.report.profiled import (
     growth_json,
     growth_text,
     limit_waited_for,
+    short_stalls_text,
     start_json,
     start_text,
 )
@@ -226,6 +229,19 @@ def test_one_side_without_functions(profile: Profile, text: str) -> None:
 )
 def test_what_requests_waited_for_is_said_where_the_limit_tells_it(limit: Limit, said: str) -> None:
     assert limit_waited_for(limit) == said
+
+
+@pytest.mark.parametrize("storage, waits", [(0.0, "code that waits"), (0.3, "code that waits for storage")])
+def test_code_that_blocks_the_event_loop_briefly_is_named(storage: float, waits: str) -> None:
+    threads = ThreadShares(
+        looks=100, idle=0.1, blocked=0.1, storage=storage, running=0.5,
+        pool=0, pool_full=0, pool_busy=0, pool_storage=0, pool_lock=0,
+    )  # fmt: skip
+    held = (Frame(function="app", file="/p/app/main.py", line=3), Frame(function="save", file="/p/app/db.py", line=9))
+    head = f"Requests waited for the event loop, blocked {10 + 100 * storage:.0f} % of the time by"
+    said = short_stalls_text(threads, held, root=Path("/p"))
+    assert " ".join(said.split()) == f"{head} save (app/db.py:9), {waits}"
+    assert " ".join(short_stalls_text(threads, None, root=Path("/p")).split()) == f"{head} {waits}"
 
 
 @pytest.mark.parametrize(
