@@ -18,10 +18,7 @@ NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 for success, 1 for an unusable file or a loss above `--fail-over`.
-
-    Wrong usage gives 2.
-    """
+    """Returns the exit code: 1 for an unusable file or a loss above `--fail-over`, 2 for wrong usage, otherwise 0."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.command is None:

@@ -25,7 +25,7 @@
     ├── RegressionError               slower than the baseline by more than the tolerance
     └── NotMeasuredError              NEW or INCONCLUSIVE with `--fileperf-strict`, or NEW in CI
 
-A class builds its message from facts: what happened, where, and what to do.
+Each message says what happened, where, and what to do.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FilePerfError(Exception):
 
 
 class PlanError(FilePerfError, ValueError):
-    """Options, keys or arguments are wrong; `problems` names each mistake."""
+    """Options, keys or arguments are wrong. `problems` names each mistake."""
 
     def __init__(self, *problems: str, where: str | None = None) -> None:
         self.problems: tuple[str, ...] = problems
@@ -109,12 +109,12 @@ class AppLoadError(ServerError):
 class AppMissingError(AppLoadError):
     """The app's module does not exist, or has no attribute of that name.
 
-    A module that exists and fails to import is an AppLoadError, even if another module is missing.
+    If the module exists but its import fails, the error is an AppLoadError.
     """
 
 
 class AppOriginError(ServerError):
-    """The old version of a comparison runs the new code, which would be compared with itself."""
+    """The old version of a comparison runs the new code."""
 
     def __init__(self, *, module: str, file: str, base: str, side: str) -> None:
         self.module = module
@@ -141,7 +141,7 @@ class BaseDiedError(ServerDiedError):
 
 
 class SetupError(_LoggedError):
-    """A test's `setup` or `teardown` failed at a start-up; the message contains the traceback."""
+    """A test's `setup` or `teardown` failed at a start-up. The message contains the traceback."""
 
 
 class BaseSetupError(SetupError):
@@ -153,7 +153,7 @@ class LoadError(FilePerfError):
 
 
 class BaseFailedError(LoadError):
-    """The old version answers no request with success. It may still have the endpoint."""
+    """The old version answers no request with success."""
 
     def __init__(self, *, side: str, work: str, said: str, log: Sequence[str] = ()) -> None:
         self.side = side
@@ -166,7 +166,7 @@ class BaseFailedError(LoadError):
 
 
 class FileLimitError(LoadError):
-    """The test needs more connections than the number of files that this process may open."""
+    """The test needs more connections than this process may open. Each connection is an open file."""
 
     def __init__(self, *, connections: int, limit: int) -> None:
         self.connections = connections
@@ -177,20 +177,20 @@ class FileLimitError(LoadError):
         )
 
     def __reduce__(self) -> tuple[Callable[[], FileLimitError], tuple[()]]:
-        """Lets pickle make the error again from its numbers. By default pickle calls the class with the message."""
+        """Lets pickle make the error again from its numbers, not from its message."""
         return partial(FileLimitError, connections=self.connections, limit=self.limit), ()
 
 
 class GeneratorError(LoadError):
-    """The load generator's own process failed; the message contains its traceback or last lines."""
+    """The load generator's own process failed. The message contains the traceback or last lines."""
 
 
 class BaselineError(FilePerfError):
-    """A stored baseline cannot be used as it is; the message names the file and the reason."""
+    """A stored baseline cannot be used as it is. The message names the file and the reason."""
 
 
 class RecordError(FilePerfError):
-    """A file of results cannot be read or written; the message names the file and the reason."""
+    """A file of results cannot be read or written. The message names the file and the reason."""
 
 
 class NoTimeError(FilePerfError):
@@ -218,7 +218,7 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns a message's last part: log lines, below a hint if a disk was full. Without lines, an empty text."""
+    """Returns the log's lines for the end of a message, below a hint if a disk was full."""
     if not lines:
         return ""
     full = "\nIts log says that a disk is full. Free some space on that disk" * any(map(_FULL.search, lines))
@@ -226,7 +226,7 @@ def log_block(lines: Sequence[str]) -> str:
 
 
 def log_line(line: str) -> str:
-    """Returns a log's line, at most 500 characters, without characters that colour, move or reverse the text."""
+    """Returns a log's line, at most 500 characters, without characters that change the terminal."""
     text = _ANSI.sub("", line).expandtabs()
     cut = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
     return printable(cut)

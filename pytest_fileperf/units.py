@@ -114,7 +114,7 @@ def format_rate(per_second: float) -> str:
 
 
 def as_share(ratio: float) -> float:
-    """Returns a ratio's change as a share, from the ratio's logarithm: 0.05 is 5 % more. Limited to a float's range."""
+    """Returns the share for a ratio's logarithm: `math.log(1.05)` gives 0.05, which means 5 % more."""
     return math.expm1(max(-700.0, min(ratio, 700.0)))
 
 
@@ -124,7 +124,7 @@ def format_share(share: float) -> str:
 
 
 def format_change(share: float, *, unit: bool = True) -> str:
-    """Returns a relative change: `−6.4 %`, `+120 %` or `3,100 times`; without `unit` `−6.4`, `+120` or `×3,100`."""
+    """Returns a relative change: `−6.4 %`, `+120 %` or `3,100 times`. Without `unit`: `−6.4`, `+120` or `×3,100`."""
     if share >= 98.5:
         factor = f"{float(f'{1 + share:.3g}'):,.0f}"
         return f"{factor} times" if unit else f"×{factor}"
@@ -145,7 +145,7 @@ def format_names(names: Sequence[str], *, most: int = 5) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns the text with `�` for each unprintable character: some colour or reverse text, or move the cursor."""
+    """Returns the text with `�` for each unprintable character, which might move the cursor or colour text."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

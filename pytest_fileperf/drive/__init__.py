@@ -1,1 +1,1 @@
-"""Makes the load, in a generator process, or in the test process for an app that runs there."""
+"""Makes the load: in processes of its own, or in the test process if the app runs there."""

@@ -1,7 +1,7 @@
-"""Starts a generator, `python -m pytest_fileperf.drive OWNER MARKED DIRECTORY`, below a supervisor.
+"""The load generator's program: `python -m pytest_fileperf.drive OWNER MARKED DIRECTORY`.
 
-The supervisor is forked first and stays small, because nothing else is imported before. The first arguments are the
-supervisor's. The last one is a directory for files.
+First, the process forks: the parent becomes a supervisor, and the child the generator. `OWNER` and `MARKED` are for the
+supervisor. `DIRECTORY` is for the generator's files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from pytest_fileperf.host.supervisor import supervise
 
 if __name__ == "__main__":
-    supervise(int(sys.argv[1]), sys.argv[2])
+    supervise(int(sys.argv[1]), sys.argv[2])  # before the imports below, so that the supervisor stays small
     # Each of these two steps saves a tenth of the start's CPU time.
     gc.disable()  # imports leave no garbage that is worth a search
     modules: dict[str, Any] = sys.modules

@@ -1,6 +1,6 @@
-"""A connection to a Dask cluster. Each worker gets one generator beside it, started and ended through Dask.
+"""A connection to a Dask cluster, which starts one load generator beside each worker.
 
-Dask's client runs in an event loop and a thread of its own here.
+In the test process, Dask's client has its own event loop, in its own thread.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ _PACKAGE, _MODULE = "pytest-fileperf", "pytest_fileperf"
 _ANSWER_S = 5.0
 """A worker that does not answer a question within this time is not used."""
 _ASKED_AGAIN_S = 60.0
-"""A silent worker is asked once more after this time."""
+"""A silent worker is asked again after this time."""
 _SAME = "Install the same version there"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
 """(number of workers, addresses of workers that do not answer, whether another test run uses the cluster). The last
-value is True only the first time."""
+value is True only once, because one warning is enough."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
-    """Returns why a worker's versions or code do not fit, or `""`. `there` is its `whereabouts()`, or an error."""
+    """Returns how a worker's versions or code differ from ours; `""` if they are the same.
+
+    `there` is the worker's `whereabouts()`, or an error.
+    """
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
@@ -68,7 +71,7 @@ def _in_turn(workers: Sequence[str]) -> Sequence[str]:
 
 _CONNECT_S = 10.0
 _ASKED_S = 15.0
-"""Time limit for asking all workers at once and then, if some are silent, each worker alone."""
+"""Time limit for asking all workers at once, and then perhaps each worker alone."""
 _REPLACED_S = 3.0
 """How long a load waits for another worker if its worker is gone: some deployments start a replacement."""
 _CLOSE_S = 1.0
@@ -77,7 +80,7 @@ _Result = TypeVar("_Result")
 
 
 class Cluster:
-    """A connection to a Dask scheduler, opened when it is first needed. Whoever makes this object must close it."""
+    """A connection to a Dask scheduler, opened when it is first needed. Call `close` at the end."""
 
     def __init__(self, scheduler: str) -> None:
         self.title = scheduler
@@ -88,18 +91,18 @@ class Cluster:
         self._failure: GeneratorError | None = None
         """Why there is no connection. Connecting is tried once, and every test gets the same error."""
         self._fit: dict[str, Mapping[str, str]] = {}
-        """The whereabouts of fit workers by their addresses. A fit worker stays fit until it is released."""
+        """Each usable worker's `whereabouts()`, by its address. A worker stays usable until its release."""
         self._silent_since_s: dict[str, float] = {}
         self._used: dict[str, RemoteHandle] = {}
         self._run = uuid4().hex
         self._told_shared = False
 
     def workers(self) -> Workers:
-        """Returns the workers' state. Raises GeneratorError if no worker can make a load, or if one is unfit."""
+        """Returns the workers' state. Raises GeneratorError if no worker answers, or if one has other code."""
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
-        """Returns a new generator. The generator takes a worker only when it gets its first load."""
+        """Returns a new generator, which takes a worker only when it gets its first load."""
         return RemoteHandle(self)
 
     def close(self) -> None:
@@ -156,7 +159,7 @@ class Cluster:
         return self._gone()
 
     async def worker_for(self, handle: RemoteHandle) -> tuple[str, Mapping[str, str]]:
-        """Returns an unused worker's address and its whereabouts. Raises LookupError if no worker is free after 3 s."""
+        """Returns an unused worker's address and `whereabouts()`. Raises LookupError if no worker is free after 3 s."""
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
         while True:
@@ -169,7 +172,7 @@ class Cluster:
             await asyncio.sleep(_REPLACED_S / 10)
 
     def release(self, worker: str, handle: RemoteHandle) -> None:
-        """Lets other generators use the worker of `handle`, after the worker has reported again that it is fit."""
+        """Lets other generators use the worker, which is checked again before that."""
         if self._used.get(worker) is handle:
             del self._used[worker]
             self._fit.pop(worker, None)
@@ -190,10 +193,10 @@ class Cluster:
         return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns where each worker runs, by its address.
+        """Returns each usable worker's `whereabouts()`, by its address.
 
-        Raises GeneratorError if there is no worker, or if one cannot make loads. If the scheduler does not answer, this
-        and every later call raise GeneratorError.
+        Raises GeneratorError if there are none, or if a worker has other code or versions. If the scheduler does not
+        answer, this and every later call raise GeneratorError.
         """
         client = await self.client()
         try:
@@ -206,7 +209,10 @@ class Cluster:
             raise self._failure from error
 
     async def _found(self, client: Client) -> Mapping[str, Mapping[str, str]]:
-        """Returns `_fit` in the order of `_in_turn`. Raises GeneratorError if `_fit` is empty, or a worker is unfit."""
+        """Returns usable workers with their `whereabouts()`.
+
+        Raises GeneratorError if there are none, or if a worker has other code or versions.
+        """
         there, now_s = list(await client.nthreads()), monotonic()
         self._silent_since_s = {
             worker: since_s
@@ -228,7 +234,7 @@ class Cluster:
         return fit
 
     async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
-        """Returns the problems of workers that answer. Notes which workers are fit, and which ones are silent."""
+        """Checks workers. Returns their problems, and notes which workers are usable or silent."""
         from distributed.versions import get_versions
 
         if not workers:

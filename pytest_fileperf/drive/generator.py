@@ -1,6 +1,6 @@
-"""The generator process, `python -m pytest_fileperf.drive`: makes one load after the other until its input ends.
+"""The load generator's process, `python -m pytest_fileperf.drive`. It makes one load after the other.
 
-As a process of its own it is not delayed by the test process, and its CPU time is known.
+As a separate process, it is not delayed by the test process, and its CPU time can be measured.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """A load to make. The answers are any number of `RunProgress`, then a tuple of `Run` or the error to raise.
+    """A message that orders a load. The generator answers with `RunProgress` messages, then with `Run`s or an error.
 
     If there are several generators, or the generator is remote, each generator first sends `READY`. Then it waits for a
-    number: the instant at which all generators begin, on its own machine's monotonic clock.
+    number: the instant at which all begin, on its own machine's monotonic clock.
     """
 
     works: tuple[bytes, ...]
@@ -53,8 +53,8 @@ class LoadOrder:
     """In a comparison, the old version's server, then the new version's. For other loads, one server."""
     cores: frozenset[int] | None
     is_from_elsewhere: bool = False
-    """Whether a test process orders the load through Dask. A late load is then refused, and a load ends if the test
-    process is silent."""
+    """Whether the order came through Dask. Then the generator refuses a late start, and ends if the test process is
+    silent."""
 
 
 READY, ALIVE = "ready", "alive"
@@ -62,7 +62,7 @@ READY, ALIVE = "ready", "alive"
 
 
 class LateError(Exception):
-    """The message that says when to begin came `by_ns` too late, so the generator has not begun."""
+    """The start message came `by_ns` too late, so the generator has not begun."""
 
     def __init__(self, by_ns: int) -> None:
         super().__init__(by_ns)
@@ -91,7 +91,7 @@ FORSAKEN_S = 5.0
 
 
 def main(scratch: str) -> None:
-    """Reads a `sys.path` and then jobs from standard input, and writes answers to standard output, until input ends.
+    """Reads `sys.path` and then load orders from standard input, and writes answers to standard output.
 
     `scratch` is a directory for large payloads. The test process removes it.
     """
@@ -147,7 +147,7 @@ class _Lease:
 
 
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
-    """Puts messages into `jobs`. Ends this process after the test process has closed the pipe, or is gone."""
+    """Puts messages into `jobs`. Ends this process once the test process has closed the pipe, or is gone."""
     while (message := read_message(commands)) is not None:
         lease.heard_s = monotonic()
         if message != ALIVE:
@@ -158,7 +158,7 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
 
 
 async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_elsewhere: bool) -> int:
-    """Waits until all generators begin, and returns that instant. Raises LateError if its message comes too late."""
+    """Waits until all generators begin, and returns that instant. Raises LateError if the start message is late."""
     write_message(answers, READY)
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)
@@ -178,7 +178,10 @@ def _answer(
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[Run, ...] | Exception:
-    """Returns the results, or an error that the test process raises. `anywhere` has all cores of this process."""
+    """Makes the load. Returns its results, or an error for the test process to raise.
+
+    `anywhere` contains all CPU cores that this process may use.
+    """
     try:
         _allow_files(job.plan.connections * len(job.targets))
         if hasattr(os, "sched_setaffinity"):
@@ -205,7 +208,7 @@ def _answer(
 
 
 def _unpacked(works: tuple[bytes, ...]) -> tuple[Work, ...]:
-    """Returns the unpickled works. Raises LoadError if modules that they import are missing here, or fail."""
+    """Unpickles the works. Raises LoadError if modules that they import are missing or fail."""
     try:
         each: tuple[Work, ...] = tuple(map(pickle.loads, works))  # noqa: S301 - from our own process
     except Exception as error:  # imported modules may raise anything
@@ -217,7 +220,7 @@ def _unpacked(works: tuple[bytes, ...]) -> tuple[Work, ...]:
 
 
 def _allow_files(connections: int) -> None:
-    """Raises the limit of open files as far as `connections` need. Raises FileLimitError if that is not allowed."""
+    """Allows this process enough open files for `connections`. Raises FileLimitError if the system refuses."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -236,7 +239,7 @@ _TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)
 
 
 def packed(works: tuple[Work, ...]) -> tuple[bytes, ...]:
-    """Pickles each work. Journeys and their values are pickled by value, so a test module may define them."""
+    """Pickles each work. Users' functions are pickled with their code, so a test module may define them."""
     with _test_modules_by_value(works):
         for journey in _journeys(works):
             try:
@@ -265,7 +268,7 @@ def _journeys(works: tuple[Work, ...]) -> list[Journey]:
 
 @contextmanager
 def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
-    """Lets classes and functions of test modules be pickled by value: another process may be unable to import these."""
+    """In the block, pickles include the code of test modules, because another process may be unable to import it."""
     import cloudpickle
 
     owners = [own for journey in _journeys(works) for own in (journey.function, *map(type, journey.arguments))]

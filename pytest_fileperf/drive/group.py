@@ -1,11 +1,11 @@
-"""Generators that make one load together: one process, or several that begin at the same instant.
+"""Starts load generators, which are processes, and merges their results.
 
     test process     order ─┬─────────────── begin at t ─┬──────────────────── merge
     generator 1             └ prepare ─ ready ┘          t ── rounds ── answer ┘
     generator 2             └ prepare ─── ready ┘        t ── rounds ── answer ┘
 
-If one of several generators is lost, the others' results stand, and the result names the lost one. Generators are
-processes of this machine, or run on the workers of a Dask cluster.
+All generators of a load begin at the same instant. If one is lost, the others' results still count, and the result
+names the lost generator. Generators run on this machine, or on the workers of a Dask cluster.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost: Mapping[int, str]) -> Run:
-    """Returns one result for several generators on one target. `shares` and `lost` are by the generators' numbers."""
+    """Merges several generators' results for one server. The keys of `shares` and `lost` are generators' numbers."""
     results = list(shares.values())
     first = results[0]
     subjects = dict.fromkeys(subject for own in results for subject in own.subjects)
@@ -104,7 +104,7 @@ def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
 # --- The test process's side of a generator: starts it, orders loads, listens, ends it
 
 CHECK_S = 0.25
-"""While it waits for a generator, the test process checks the server this often."""
+"""How often the test process checks the server during a load."""
 _END_S = 5.0
 
 
@@ -114,16 +114,16 @@ class Generator:
     """All 0: a generator on this machine has the same clock, and messages to it take no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace the generator. `path` is the child's `sys.path`."""
+        """If `coverage`, the test run's coverage may include the generator. `path` is the generator's `sys.path`."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""
         self._child: Child | None = None
-        """The started process: the generator, or on POSIX the supervisor of the generator."""
+        """The process that was started: the generator, or on POSIX the generator's supervisor."""
         self._process: subprocess.Popen[bytes] | None = None
         self._put: Callable[[object], None] = lambda _: None
         self._pid: int | None = None
-        """The id of the process that makes the loads; None until it has reported itself."""
+        """The generator's process id; None until the generator has reported it."""
 
     @property
     def pid(self) -> int | None:
@@ -131,9 +131,9 @@ class Generator:
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Orders a load. Another thread calls `put` with each message, and with None once the process has ended.
+        """Orders a load, and starts the process if it is not running. Raises GeneratorError if it cannot start.
 
-        Starts the process if it is not running. Raises GeneratorError if it cannot.
+        Another thread calls `put` with each of the generator's messages, and with None once the process has ended.
         """
         try:
             self._start()
@@ -143,7 +143,7 @@ class Generator:
             raise GeneratorError(f"the load generator{self.ended()}{self.log_tail()}") from error
 
     def send(self, message: object) -> None:
-        """Sends a message to the process. Raises BrokenPipeError if it has ended."""
+        """Sends a message to the process. Raises BrokenPipeError if the process has ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         write_message(self._process.stdin, message)
@@ -190,7 +190,7 @@ class Generator:
         self.send(list(sys.path if self._path is None else self._path))
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Calls `_put` with each message, and with None at the end, unless another process has replaced this one."""
+        """Calls `_put` with each of the process's messages, and with None at the end."""
         assert process.stdout is not None
         with suppress(Exception):  # closed while it was read, or not a pickle
             while (message := read_message(process.stdout)) is not None and process is self._process:
@@ -203,7 +203,7 @@ class Generator:
             put(None)
 
     def ended(self) -> str:
-        """Returns how the process ended, to follow a generator's name: `'s process ended with exit code 7`."""
+        """Returns how the process ended, as the end of a sentence: `'s process ended with exit code 7`."""
         if self._child is None:
             return "'s process is gone"
         code = self._child.ended(wait_s=_END_S)
@@ -213,7 +213,7 @@ class Generator:
         return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
-        """Shortens the log, because journeys' prints could fill the disk. Call it now and then during a load."""
+        """Shortens the log, because prints of users' code could fill the disk. Call it now and then during a load."""
         if self._child is not None:
             self._child.shorten_log()
 
@@ -221,8 +221,8 @@ class Generator:
 # --- group
 
 _SILENT_S = 5.0
-"""A generator reports its progress four times a second. It is given up if it is silent for a request's time limit plus
-this time. A journey's code may keep it from reporting for as long as the limit."""
+"""A generator counts as lost if it is silent for a request's time limit plus this time. Generators report four times a
+second, but users' code may block them for as long as the limit."""
 
 
 Member: TypeAlias = "Generator | RemoteHandle"
@@ -230,13 +230,13 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 class Generators:
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """With `coverage`, a tracer of the test run may also trace generators. With `cluster`, Dask runs them."""
+        """If `coverage`, the test run's coverage may include the generators. With a `cluster`, Dask runs them."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
         self._generators = [self._new()]
         self._used = 1
-        """How many of the generators make the load, or made the last one. The others are idle."""
+        """How many of the generators make the current load, or made the last load."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -260,11 +260,11 @@ class Generators:
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
     ) -> tuple[Run, ...]:
-        """Loads one target, or alternately an old and a new version, and returns the result for each target.
+        """Loads one server, or alternately an old and a new version. Returns one result for each server.
 
-        There is one work per target. `check` is called a few times a second, and may raise to end the load. If
-        generators have to begin at the same instant, `begins` gets this instant beforehand. Any error ends all
-        processes.
+        `works` has the requests for each of `targets`. `check` is called a few times a second, and may raise to end the
+        load. If several generators begin together, `begins` is called with this instant beforehand. After any error,
+        no generator is left running.
 
         Raises PlanError, LoadError, GeneratorError, or httpx.ConnectError if no server accepts connections.
         """
@@ -304,7 +304,7 @@ def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] |
 
 
 class _Together:
-    """One load by several generators, which begin together. A single one on this machine begins as soon as it can."""
+    """One load by one or several generators. Several generators begin at the same instant."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns` is extra time for the message that says when to begin. It is above 0 after a try that was late."""
+        """`more_ns` is extra time for the start message, if the message came too late at the first try."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -332,10 +332,10 @@ class _Together:
         self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
         self._late_ns = 0
-        """How late the message that says when to begin reached the slowest generator, in ns; 0 if none was late."""
+        """How late the start message reached the slowest generator, in ns; 0 if it was in time."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Makes the load; returns each target's result. Raises LateError if generators got the start too late."""
+        """Makes the load, and returns each server's result. Raises LateError if the start message came too late."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, partial(self._take, number))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + 30  # pauses may take as long again
@@ -413,7 +413,7 @@ class _Together:
                 self._lose(number, f" sent nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a lost generator. If one on this machine is lost before the load, raises GeneratorError."""
+        """Goes on without a lost generator. If a local generator is lost before the load, raises GeneratorError."""
         generator = self._generators[number]
         self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:

@@ -1,4 +1,7 @@
-"""The slot for code on an httpx or httpx2 client: a journey, or a request that cannot be replayed."""
+"""Runs journeys: users' coroutine functions, which send requests through an httpx or httpx2 client.
+
+Requests that cannot be sent as prepared bytes go the same way.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,10 @@ class Answers:
     def __init__(self) -> None:
         self._responses: list[httpx.Response] = []
         self.status: int | None = None
-        """The last answer's status, or the first status of 500 or more; None before an answer."""
+        """The first status of 500 or more. If there is none, the newest answer's status; None before an answer."""
         self.first_ns: int | None = None
         self.first_uncounted_ns = 0
-        """The client's uncounted time (see `Uncounted`) until the first answer, in ns."""
+        """The client's uncounted time until the first answer, in ns (see `Uncounted`)."""
 
     def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
         if self.first_ns is None:
@@ -50,10 +53,9 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer came, less the call's uncounted time until then (see `Uncounted`).
+        """Returns the first answer's instant, minus the call's uncounted time until then (see `Uncounted`).
 
-        Without an answer, returns when the call ended, less all uncounted time of the call, `uncounted_ns`. `before_ns`
-        is the client's uncounted time up to the beginning of the call.
+        If no answer came, the call's end counts instead. `before_ns` is the client's uncounted time before the call.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns
@@ -68,7 +70,7 @@ class Answers:
 
 
 class CodeTime:
-    """Awaits `code`. `total_ns` is how long `code` kept the event loop busy, by computing or by blocking calls."""
+    """Awaits `code`, and measures in `total_ns` how long `code` blocked the event loop."""
 
     __slots__ = ("_code", "total_ns")
 
@@ -116,14 +118,14 @@ class CodeTime:
 # A request belongs to the innermost step of its task, and to every step around that one.
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
-"""The innermost step of a task; None outside of steps. A task that begins within a step is in that step."""
+"""The innermost step that the current task is in; None outside of steps. New tasks inherit the step."""
 
 
 class Uncounted:
-    """Time that does not count: pauses, and the client's work while none of its requests is on its way.
+    """Time that no figure counts: pauses, and the client's own work while it waits for no answer.
 
-    On an idle core, httpx takes up to a millisecond to make a request and to read its answer. If this time counted, a
-    server would seem slower to a journey than to a replayed request.
+    On an idle core, httpx needs up to a millisecond to build a request and to read its answer. If this time counted, a
+    server would seem slower in a journey than in a load without httpx.
     """
 
     __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
@@ -135,9 +137,9 @@ class Uncounted:
         self._ended_ns = 0
 
     def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
-        """Adds to the number of current pauses, client calls, and requests on their way, at the time `at_ns` or now.
+        """Notes that pauses, client calls or requests begin (positive numbers) or end (negative numbers).
 
-        A negative number says that so many have ended.
+        `at_ns` is the time of the change; None stands for now.
         """
         self._pauses += pauses
         self._calls += calls
@@ -153,13 +155,12 @@ class Uncounted:
             self._ended_ns += now_ns - self._since_ns
 
     def until_ns(self, now_ns: int) -> int:
-        """Returns how much time until `now_ns` does not count; `now_ns` must be the present."""
+        """Returns the uncounted time so far. `now_ns` must be the present instant."""
         return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
 
 
 @contextmanager
 def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
-    """Notes in `whole` and in the task's steps that pauses or client calls last as long as the block."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(pauses=pauses, calls=calls)
@@ -171,7 +172,7 @@ def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterat
 
 
 def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
-    """Notes that a request is on its way. Call the returned function with the instant when its answer has come."""
+    """Notes that a request is on its way. When the request ends, call the returned function with that instant."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(on_the_way=1)
@@ -238,7 +239,7 @@ class Step:
             self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))
 
     def _problem(self, slot: ClientSlot, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
-        """Returns (kind, example) of the step's failure. None if the step went well, or the load ends."""
+        """Returns (kind, example) of the step's failure. None if the step went well, or the load's end cut it off."""
         if isinstance(error, asyncio.CancelledError):
             if slot.load_ends:
                 return None
@@ -256,31 +257,32 @@ class Step:
 
 
 class Client(LoadClient):
-    """The client of one user, with its own cookies and connections. It is the argument of a journey.
+    """One simulated user's HTTP client, with its own cookies and connections. A journey gets it as an argument.
 
-    It is an `httpx.AsyncClient`, or with `family="httpx2"` an `httpx2.AsyncClient`.
+    An `httpx.AsyncClient`, or an `httpx2.AsyncClient` if `family` is `"httpx2"`.
     """
 
     def __init__(self, *, number: int = 0, **options: Any) -> None:
-        """`number` is the user's number in the whole load. It seeds this user's random pauses."""
+        """`number` is the user's number in the whole load, and seeds the user's random pauses."""
         super().__init__(**options)
         # User code will hardly use these names on its client.
         self.fileperf_uncounted = Uncounted()
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
-        """The client's transport; None if the app is in this process, and for HTTP/2."""
+        """The client's `LoadTransport`. None for HTTP/2, and if the app runs in this process."""
         if self.wire is not None:
             self.wire.under_way = partial(on_the_way_in, self.fileperf_uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
         self.fileperf_slot: ClientSlot | None = None
-        """The slot that runs the client's journeys; None outside of a load, where no step is measured."""
+        """The slot that runs the client's journeys; None outside of a load."""
         self._tallies: dict[str, Tally | None] = {}
 
     async def pause(self, time: float | str | Pause) -> None:
-        """Waits like a user who reads or thinks. `time` is `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
+        """Waits like a user who reads or thinks. No figure counts the pause.
 
-        No figure counts the pause, not even a figure of a step around it. Raises ValueError for any other `time`.
+        `time` is a text such as `"1s"`, a number of seconds, `uniform(…)` or `exponential(…)`. Raises ValueError for
+        anything else.
         """
         pause = parse_pause(time)
         if pause is None:
@@ -292,11 +294,11 @@ class Client(LoadClient):
             await asyncio.sleep(pause.draw(chance) / 1e9)
 
     def step(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Returns a block that is a step of the journey, `async with client.step("login"):`, with its own figures.
+        """Gives a part of the journey its own figures: `async with client.step("login"): …`.
 
-        A step fails if an exception leaves its block, or if an answer has status 500 or more. Steps may be inside
-        steps, and in several tasks at once. Outside of a load nothing is measured. Raises ValueError for a bad name,
-        and for more than a hundred names in a journey.
+        A step fails if an exception leaves its block, or if an answer has status 500 or more. Steps may contain steps,
+        and several tasks may run steps at once. Outside of a load, nothing is measured. Raises ValueError for an
+        invalid name, and if a journey has more than a hundred step names.
         """
         if name not in self._tallies:
             if problem := why_no_name(name):
@@ -305,12 +307,12 @@ class Client(LoadClient):
         return Step(self.fileperf_slot, self._tallies[name])
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does. No figure contains the time for this."""
+        """Builds the request as httpx does. No figure counts the time for this."""
         with self._calling():
             return super().build_request(method, url, **arguments)
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Sends the request as httpx does. Figures contain only the time while the request is on its way."""
+        """Sends the request as httpx does. Figures count only the time while the request is on its way."""
         with self._calling():
             return await super().send(request, **options)
 
@@ -322,7 +324,7 @@ class Client(LoadClient):
 
 
 class ClientSlot:
-    """Runs the coroutine function `call` on its own httpx client, again and again."""
+    """Awaits `call` again and again, each time with the same httpx client."""
 
     def __init__(
         self,
@@ -333,24 +335,24 @@ class ClientSlot:
         call: Callable[[Client, ClientSlot], Awaitable[object]],
         unchecked: bool,
     ) -> None:
-        """With `unchecked`, `call` does not check answers, so a status of 500 or more is a failure."""
+        """If `unchecked`, `call` does not check answers, so a status of 500 or more is a failure."""
         self.load = load
         self.tally = tally
-        """Counts the current call. A `call` that sends different requests sets the tally itself."""
+        """Counts the current call's result. If `call` sends different requests, `call` chooses the tally."""
         self._client = client
         self._call = call
         self._unchecked = unchecked
         self._wire = client.wire
         self._unsent_before = 0
-        """The transport's count of unsent bytes before the current call."""
+        """The transport's number of unsent bytes before the current call."""
         self.answers = Answers()
-        """The current call's answers. The next four fields are also about the current call."""
+        """The current call's answers."""
         self.due_ns: int | None = None
         self.problem: tuple[str, str] | None = None
-        """(kind, example) of a failure that raised nothing."""
+        """(kind, example) of the current call's failure, if the failure raised no exception."""
         self.is_expired = False
         self.load_ends = False
-        """Whether the call is cancelled because the load ends, which is not a failure."""
+        """Whether the call is cancelled because the load ends. This is not a failure."""
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
@@ -364,14 +366,11 @@ class ClientSlot:
         self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the call if it began before `started_before_ns`.
-
-        Uncounted time (see `Uncounted`) delays the cancelling, but by at most the time limit of a call.
-        """
         if self._wire is not None and self._task is not None and self._task.done():
             self._wire.close_rested()  # connections
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
+        # Uncounted time extends a call's time limit, but at most doubles it.
         uncounted_ns = min(self._uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self.load.timeout_ns)
         if self._started_ns + uncounted_ns < started_before_ns:
             self.is_expired = True
@@ -475,7 +474,7 @@ async def send(client: LoadClient, operation: Operation) -> httpx.Response:
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:
-    """Reads the answer, and returns (kind, description) of its problem; None if it is good."""
+    """Reads the whole answer. Returns (kind, description) of its problem; None if the answer is as expected."""
     encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
     size, excerpt = 0, b""
     digest = hashlib.sha256() if expect.sha256 else None
@@ -493,7 +492,8 @@ async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tu
 
 
 async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yields the body undecoded. If an auth flow has already read the body, httpx has it only decompressed."""
+    """Yields the body's bytes, without decompressing them."""
+    # If an auth flow has already read the body, httpx has only the decompressed bytes.
     if response.is_stream_consumed:
         yield response.content
         return

@@ -1,6 +1,6 @@
-"""The one load loop: gives each free slot its next piece of work when the pacing says so.
+"""The load loop: gives each free slot its next piece of work when the load's schedule (`Pacing`) says so.
 
-A slot is a place for one request at a time: a connection that replays it, or a journey's client.
+A slot does one piece of work at a time: one request, or one call of a user's function.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in
 
 
 class Timer:
-    """Calls `callback` at one instant at a time. Close the timer before its event loop ends.
+    """Calls `callback` at a given instant. Close the timer before its event loop ends.
 
-    uvloop rounds timers to whole milliseconds, and asyncio waits in milliseconds. A kernel timer (timerfd, Linux) is
-    not rounded. On other systems this is the event loop's own timer.
+    Event loops round their timers to milliseconds. Linux has a kernel timer that is not rounded (timerfd). Other
+    systems get the event loop's timer.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Timer:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, instant_ns: int) -> None:
-        """Sets the timer to this instant of the monotonic clock. An instant that was set before no longer counts."""
+        """Sets the timer to this instant of the monotonic clock, in place of any earlier one."""
         if self._fd >= 0 and _LIBC is not None:
             seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
             _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
@@ -83,9 +83,9 @@ class Turns(Protocol):
 
 class Slot(Protocol):
     def start(self, due_ns: int | None) -> None:
-        """Begins a piece of work. When the work has ended, good or failed, calls `LoadLoop.next` with this slot.
+        """Begins a piece of work. When the work has ended, the slot calls `LoadLoop.next` with itself.
 
-        `due_ns` is the instant at which the work was due in an open loop; None in a closed loop.
+        `due_ns` is the instant for which the work was scheduled; None if the load has no timetable (a closed loop).
         """
 
     def expire(self, started_before_ns: int) -> None:
@@ -93,7 +93,7 @@ class Slot(Protocol):
 
 
 class LoadLoop:
-    """Keeps slots busy until the pacing ends. If slots may rest, the slot that was used last gets the next work."""
+    """Gives work to slots until the load's schedule (`pacing`) ends."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class LoadLoop:
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
     ) -> None:
-        """`pauses` yields an iterator for each slot. The iterator has the pauses in ns before each piece of work."""
+        """`pauses` yields an iterator for each slot. That iterator yields the pauses before the slot's work, in ns."""
         self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
         self._pausing: dict[Slot, asyncio.TimerHandle] = {}
         self._recorder = recorder
         self.timeout_ns = timeout_ns
-        """Time limit of a piece of work, and of its wait for a slot before it begins."""
+        """Time limit for a piece of work. Its wait for a free slot has the same limit."""
         self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
@@ -118,7 +118,8 @@ class LoadLoop:
         """How many pieces of work have been due so far, both begun and dropped ones."""
         self._free: deque[Slot] = deque()
         self.at_once = False
-        """Whether `next` begins work before it returns, which needs a single slot, a closed loop and no pauses."""
+        """Whether `next` begins work before it returns. True for a single slot in a closed loop without pauses."""
+        # If slots may rest, the slot that was used last gets the next work.
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
         self._is_over = False
@@ -129,7 +130,7 @@ class LoadLoop:
         self.last_start_ns = 0
 
     async def run(self, slots: Sequence[Slot], *, origin_ns: int) -> None:
-        """Runs until all work has ended; `origin_ns` is the pacing's zero on the monotonic clock."""
+        """Runs until all work has ended. `origin_ns` is when the load begins, on the monotonic clock."""
         self._origin_ns = origin_ns
         self._slots = len(slots)
         self.at_once = self._slots == 1 and not self.pacing.open_loop and self._pauses is None
@@ -146,11 +147,7 @@ class LoadLoop:
             self._woken_for_nothing()
 
     def next(self, slot: Slot) -> None:
-        """Takes a slot that is free, and gives it its next piece of work.
-
-        Work begins after the event loop has handled all answers that arrived together. If it began earlier, large
-        writes would push unread answers out of the CPU's cache. If there is a single slot, its work begins at once.
-        """
+        """Gives a free slot its next piece of work as soon as work is due."""
         if self._pauses is not None:
             self._pause(slot, self._pauses)
             return
@@ -160,12 +157,14 @@ class LoadLoop:
         if self._slots == 1:
             self._start_free()
             return
+        # First, the event loop handles all answers that arrived together. Otherwise large writes would push unread
+        # answers out of the CPU's cache.
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the only slot's work if it is due, and returns whether it was due. Until then, the server is idle."""
+        """Begins the only slot's work if work is due. Returns whether it was due."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)
@@ -182,7 +181,7 @@ class LoadLoop:
         self._start_free()
 
     def _pause(self, slot: Slot, pauses: Iterator[Iterator[int]]) -> None:
-        """Lets a slot pause. If no work will be left after the pause, the slot gets no more work."""
+        """Lets a slot pause. If no work will be left after the pause, the slot ends."""
         if slot not in self._pauses_of:
             self._pauses_of[slot] = next(pauses)
         pause_ns = next(self._pauses_of[slot])
@@ -195,7 +194,7 @@ class LoadLoop:
             self._retire(1 + self._woken_for_nothing())
 
     def _start_free(self) -> None:
-        """Starts due work on free slots, and sets the timer for later work. If no work is left, retires the slots."""
+        """Starts due work on free slots, and sets the timer for later work. If no work is left, the slots end."""
         self._woken = False
         if self._is_over:
             return
@@ -227,7 +226,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _woken_for_nothing(self) -> int:
-        """Ends all pauses, because no work is left for the slots that pause. Returns the number of these slots."""
+        """Ends all pauses, because no work is left. Returns how many slots paused."""
         count = len(self._pausing)
         for timer in self._pausing.values():
             timer.cancel()

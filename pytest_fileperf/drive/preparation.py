@@ -1,4 +1,4 @@
-"""Prepares a load: its clients or compiled requests, and slots with open connections."""
+"""Prepares a load: makes its requests' bytes or its HTTP clients, and opens connections."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
-"""How a part of a load is sent. If requests are replayed: a list with one function per connection, which chooses the
-next request. Otherwise: a function that makes a slot from a connection's number and the load."""
+"""How a part of a load is sent. If requests are replayed: for each connection, a function that writes the next request.
+Otherwise: a function that makes a slot from a connection's number and the load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +49,17 @@ class Target:
     """Base URL, without a slash at the end."""
     reach: Reach = field(default_factory=Reach)
     pids: tuple[int, ...] = ()
-    """Ids of the server's topmost processes, if visible. Rounds contain the CPU time of these process trees."""
+    """The server's topmost processes, if visible here. Their CPU time, with all child processes, is measured."""
     network: Network = LOCAL
     """The addresses to which the load may go, even by redirects."""
     family: str = "httpx"
-    """Which package of `FAMILIES` makes the client of a journey that names no package."""
+    """`httpx` or `httpx2`: the package for the clients of journeys that name no package."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
     """Makes each client's transport, for an app in this process. None if clients use sockets."""
 
 
 class PreparedLoad:
-    """The load on a target. It can begin once `open` has returned."""
+    """A load on one server. The load can begin once `open` has returned."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class PreparedLoad:
         files: PayloadFiles,
         stack: AsyncExitStack,
     ) -> None:
-        """Raises PlanError if a request cannot be built, or if a value cannot be written in a request."""
+        """Raises PlanError if a request cannot be built."""
         self.recorder = recorder
         self._plan = plan
         self.target = target
@@ -98,7 +98,7 @@ class PreparedLoad:
         self.slots = [self._slot(ways, number, turn) for number in range(plan.connections)]
         through = "http2" if self._speaks_http2 else "client"
         self.engine = through if self._whys else "replay" if self._replays else "in-process"
-        """If the engine is not `replay`, `why_engine` says why."""
+        """`replay` sends prepared bytes. If a client is needed (`client`, `http2`), `why_engine` says why."""
         self.why_engine = "; ".join(self._whys)
         if self._idle is not None:
             stack.callback(self._idle.close)
@@ -170,7 +170,7 @@ class PreparedLoad:
         return self._calling([call] * self._plan.connections, tally)
 
     def _way(self, work: PartWork, tally: Tally, named: Mapping[str, Tally], title: str = "") -> Way:
-        """Returns how a part is sent; `named` has the tallies of requests by name, if requests have names."""
+        """If requests have names, `named` maps each name to the tally that counts its requests."""
         if isinstance(work, Journey):
             journey = work
             if journey.http2 and not self._replays:
@@ -199,7 +199,7 @@ class PreparedLoad:
         return self._calling([_call(requests, tallies, own) for own in places], tallies[0])
 
     def _places(self, requests: Requests) -> list[Iterator[int]]:
-        """Returns each connection's iterator of the indexes of requests to send. Connections may share one iterator."""
+        """Returns an iterator for each connection, which yields the indexes of the requests to send."""
         count, order = requests.count, requests.order
         connections, share = self._plan.connections, self._plan.share
         if not order.each:
@@ -227,7 +227,7 @@ class PreparedLoad:
         return slot
 
     def _slot(self, ways: Sequence[Way], number: int, turn: Callable[[], int]) -> Slot:
-        """Returns a connection's slot. If the load is a mix, all of its replayed parts share one inner slot."""
+        """Makes a connection's slot. If the load mixes several parts, all replayed parts share one inner slot."""
         mixed = MixSlot(self.loop, turn) if len(ways) > 1 else None
         load: Turns = mixed or self.loop
         replay: VaryingSlot | None = None
@@ -246,16 +246,16 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part of a mix, made of one inner slot per part. Inner slots call it as their load."""
+    """A slot for a load that mixes several parts. An inner slot does each part's work."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 
     def __init__(self, load: Turns, turn: Callable[[], int]) -> None:
-        """`turn` returns the index of the part whose work is next; all slots share `turn`."""
+        """`turn` returns the index of the part whose work is next. All slots share this function."""
         self._load = load
         self._turn = turn
         self.own: Sequence[tuple[Slot, Draw | None]] = ()
-        """The slot of each part, and for a replayed part the function that draws its requests."""
+        """Each part's slot. If the part is replayed, also the function that writes its requests."""
         self._now: Slot | None = None
         self.timeout_ns, self.too_late = load.timeout_ns, load.too_late
         self.at_once = False
@@ -313,11 +313,11 @@ def _call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -
 
 
 class _NotReplayableError(Exception):
-    """A request cannot be replayed, so it must go through httpx's client; the text says why."""
+    """A request cannot be sent as prepared bytes, so httpx's client must send it. The text says why."""
 
 
 def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
-    """Returns a request's bytes for replay. Raises PlanError or _NotReplayableError."""
+    """Returns the request's bytes. Raises PlanError or _NotReplayableError."""
     with _building(operation):
         request = built(client, operation)
         signed = _signed(request, operation.arguments.get("auth"))
@@ -332,7 +332,7 @@ def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
 
 
 def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
-    """Returns the bytes of a request that httpx's client will send, without its authentication."""
+    """Returns a request's bytes without authentication, to check a request that httpx's client will send."""
     with _building(operation):
         request = built(client, operation)
         body = whole_body(request)
@@ -342,7 +342,7 @@ def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
 
 @contextmanager
 def _building(operation: Operation) -> Iterator[None]:
-    """In the block, httpx builds a request. Turns its errors into PlanError."""
+    """Turns errors of httpx in the block into PlanError."""
     try:
         yield
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
@@ -350,7 +350,7 @@ def _building(operation: Operation) -> Iterator[None]:
 
 
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
-    """Returns the request, with a header if `auth` is basic authentication. None for any other authentication."""
+    """Adds the header for basic authentication. Returns None for any other kind of authentication."""
     if auth is None:
         return request
     if isinstance(auth, tuple) and len(auth) == 2:

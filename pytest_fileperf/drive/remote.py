@@ -1,12 +1,12 @@
-"""A load generator on a Dask worker, for a test process elsewhere: an actor that lives in that worker.
+"""Runs a load generator on a Dask worker, for a test process on another machine.
 
     test process                     Dask's scheduler      worker                 generator's process
     order, begin ────────────────────────────────────────▶ RemoteGenerator ─────▶ the same as on one machine
     messages?    ────────────────────────────────────────▶ … waits for one … ───▶ the test process is there
                  ◀──────────────────────────────────────── ready, progress, result
 
-Dask carries messages and reports lost workers. The generator is a process of its own, because the worker has other
-tasks. The generator ends with the worker. During a load, it also ends if nobody asks for messages any more.
+`RemoteGenerator` is a Dask actor in the worker. It starts the generator as a process of its own, because the worker has
+other tasks. The generator ends with the worker. During a load, it also ends if the test process is silent.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def whereabouts() -> dict[str, str]:
-    """Returns values that show what two processes share: `host`, `machine`, `net`, `pid`, `time` and `code`.
+    """Returns texts that identify this process's host, machine, network, process ids, clock and code.
 
-    On Linux, network, process ids and clock belong to namespaces, so containers on one machine may share none of them.
+    Two processes share each thing for which their texts are equal. Containers on one machine may have different
+    networks, process ids and clocks.
     """
     host = socket.gethostname()
     try:
@@ -67,7 +68,7 @@ def whereabouts() -> dict[str, str]:
 
 @cache
 def _code() -> str:
-    """Returns a digest of this package's source files, with their names."""
+    """Returns a digest of this package's source files."""
     digest = blake2b(digest_size=16)
     for name, path in sorted((path.relative_to(_PACKAGE).as_posix(), path) for path in _PACKAGE.rglob("*.py")):
         content = path.read_bytes()
@@ -85,12 +86,11 @@ def _code() -> str:
 
 
 Reading: TypeAlias = tuple[int, int, int]
-"""Instants in ns: (question asked, clock there read, answer heard). The clock here gives the first and the third, and
-the clock there gives the second."""
+"""(question asked, other clock read, answer heard), in ns. The second instant is by the other machine's clock."""
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
-    """Returns (how far the clock there is ahead, this figure's greatest error, the shortest round trip) in ns."""
+    """Returns (how far the other clock is ahead, this figure's greatest error, the shortest round trip), in ns."""
 
     def error_ns(reading: Reading) -> int:
         asked_ns, _, heard_ns = reading
@@ -103,7 +103,7 @@ def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, in
 
 
 def on_this_clock(result: Run, ahead_ns: int) -> Run:
-    """Returns the result with its instants on the clock here; the clock there is `ahead_ns` ahead."""
+    """Converts the result's instants to this machine's clock. The other clock is `ahead_ns` ahead."""
     if not ahead_ns:
         return result
 
@@ -130,19 +130,19 @@ def on_this_clock(result: Run, ahead_ns: int) -> Run:
 
 
 class RemoteGenerator:
-    """A generator for one test process. All methods except `__init__` run on the worker's event loop."""
+    """A load generator for one test process. All methods except `__init__` run on the worker's event loop."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
-        """`path` is the test process's `sys.path`. Its entries come after this process's, and may not exist here."""
+        """`path` is the test process's `sys.path`. Its entries are added after the worker's own entries."""
         own = tuple(entry for entry in sys.path if entry)
         self._generator = Generator(path=(*own, *(entry for entry in path if entry and entry not in own)))
         self._changing = asyncio.Lock()
-        """Locked while a thread starts or ends the process."""
+        """Locked while a thread starts or ends the generator's process."""
         self._is_over = False
         self._orders = 0
         self._messages: list[object] = []
         self._ending = "", ""
-        """Two texts, as `Generator.ended` and `Generator.log_tail` return them."""
+        """How the generator ended, and the end of its log, as texts. Empty while the process runs."""
         self._news = asyncio.Event()
         # Dask forgets this object if the test process is gone. The worker must not wait for the generator then.
         weakref.finalize(self, threading.Thread(target=self._generator.close, daemon=True).start)
@@ -151,7 +151,7 @@ class RemoteGenerator:
         return monotonic_ns()
 
     async def order(self, packed: bytes) -> None:
-        """Orders a load, and starts the generator if it is not running. Raises GeneratorError."""
+        """Orders a load, and starts the generator if it is not running. Raises GeneratorError if it cannot start."""
         async with self._changing:
             if self._is_over:
                 raise GeneratorError("the load generator has already been ended")
@@ -165,7 +165,7 @@ class RemoteGenerator:
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Waits up to `wait_s` for a message. Returns a pickle of the generator's process id, messages and ending."""
+        """Waits up to `wait_s` for messages. Returns a pickle of (generator's process id, messages, ending)."""
         self._generator.shorten_log()
         self._pass_on(ALIVE)
         if not self._messages:
@@ -190,10 +190,10 @@ class RemoteGenerator:
     def _start(self, packed: bytes, order: int, loop: asyncio.AbstractEventLoop) -> None:
         job = pickle.loads(packed)  # noqa: S301 - as above
         assert isinstance(job, LoadOrder)
+        # Weak, so that Dask can forget this object.
         own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
-            """Passes a message on. Refers only weakly to the RemoteGenerator, so that Dask can forget it."""
             ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed
@@ -213,7 +213,7 @@ class RemoteGenerator:
 # The work is done on the event loop of Dask's client. The test's thread only starts it, and reads the results.
 
 _WAIT_S = 1.0
-"""How long the worker waits for a message before it answers a question for messages."""
+"""If the generator sends no message for this long, the worker answers without one."""
 _SILENT_S = 4.0
 """A worker that answers this late counts as lost: its machine hangs, or the network is cut."""
 _START_S = 15.0
@@ -228,9 +228,9 @@ class RemoteHandle:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.worker = ""
-        """The address of the Dask worker, or of the last one; empty before the first load."""
+        """The Dask worker's address; empty before the first load."""
         self.ahead_ns = self.clock_error_ns = self.distance_ns = 0
-        """How far the clock there is ahead, this figure's greatest error, and a question's shortest round trip (ns)."""
+        """In ns: how far the worker's clock is ahead, this figure's greatest error, and the shortest round trip."""
         self._there: Mapping[str, str] = {}
         self._pid: int | None = None
         self._actor: Any = None
@@ -242,7 +242,7 @@ class RemoteHandle:
 
     @property
     def pid(self) -> int | None:
-        """The generator's process id if the process is visible here; else None."""
+        """The generator's process id; None if the process is not visible here, for example on another machine."""
         return self._pid if self._there.get("pid") == whereabouts()["pid"] else None
 
     @property
@@ -251,11 +251,14 @@ class RemoteHandle:
         return 100_000_000 + 2 * self.distance_ns  # a busy worker takes time to pass a message on
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Orders a load. Another thread calls `put` with each message, and with None if the worker is lost."""
+        """Orders a load.
+
+        Another thread calls `put` with each of the generator's messages, and with None if the worker is lost.
+        """
         self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:
-        """Sends a message to the generator. A number is an instant, and is converted to the clock there."""
+        """Sends a message to the generator. An instant (a number) is converted to the worker's clock."""
         if isinstance(message, int):
             message += self.ahead_ns
         self._cluster.spawn(self._sent(message))
@@ -286,7 +289,7 @@ class RemoteHandle:
     # --- on the client's event loop
 
     async def ended_there(self) -> None:
-        """Ends the load and the generator's process, and gives the worker back."""
+        """Ends the load and the generator's process, so that the worker is free again."""
         carrying, self._carrying = self._carrying, None
         if carrying is not None:
             carrying.cancel()
@@ -320,7 +323,7 @@ class RemoteHandle:
             put(lost)
 
     async def _begin(self, job: LoadOrder) -> None:
-        """Orders the load. If the old worker is gone, takes another one."""
+        """Orders the load. If the previous load's worker is gone, uses another worker."""
         if self._actor is not None:
             try:
                 await self._order(job)
@@ -388,7 +391,7 @@ class RemoteHandle:
             self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:
-        """Reads the worker's clock several times. If it is the `same` clock as here, only round trips matter."""
+        """Compares the worker's clock with this one. If both are the `same` clock, only measures round trips."""
         if same and self._readings:
             return
         begun_s = monotonic()

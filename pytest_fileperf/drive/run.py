@@ -1,4 +1,4 @@
-"""One load on one or two servers: connect, warm up, make the rounds, drain. Runs on the current event loop."""
+"""Runs one load on one or two servers: connects, warms up, sends requests in rounds, waits for the last answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunProgress:
     rps: float
     """Requests per second of the newest finished round; 0.0 before a round has finished."""
     p99_ns: int | None
-    """The 99th percentile in the newest finished round with an answer; None before such a round."""
+    """The 99th percentile of response times in the newest finished round. None before a round, or without answers."""
     failed: int
 
 
@@ -38,41 +38,41 @@ class RunProgress:
 class Run:
     plan: LoadPlan | Alternation
     boot: Boot
-    """The generator sets only the field `leads`. The test process sets the other fields."""
+    """Data about the server's start-up. Most of its fields are set later, by the test process."""
     pinned: bool = False
-    """Whether server and generator ran on separate cores."""
+    """Whether server and load generator ran on separate CPU cores."""
     rounds: tuple[Round, ...]
     subjects: Mapping[SubjectName, tuple[Round, ...]] = field(default_factory=dict)
-    """The rounds of each part and of each step of journeys."""
+    """The rounds of each part of the load, and of each step of users' journeys."""
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
-    """Results of the warm-up by part; the name is empty in a load without parts."""
+    """The warm-up's results by the name of a part. In a load without parts, the name is empty."""
     engine: str
     why_engine: str
     attack: tuple[int, int]
-    """The instants at which the first and last request after the warm-up were to be sent, on the monotonic clock. In a
-    closed loop that ends by time, the beginning and end of the rounds."""
+    """When the first and the last request after the warm-up should be sent, on the monotonic clock. In a closed loop
+    with a fixed duration: when the rounds begin and end."""
     last_end_ns: int = 0
     due: int | None = None
-    """How many requests should have been sent after the warm-up; None in a closed loop that ends by time."""
+    """How many requests should be sent after the warm-up; None in a closed loop with a fixed duration."""
     uncounted_ns: int = 0
-    """Time of the journeys that does not count, such as pauses, in ns."""
+    """Time in users' journeys that no figure counts, such as pauses, in ns."""
     paths: frozenset[tuple[str, str]] = frozenset()
-    """(method, path) of requests through an httpx client, as in journeys."""
+    """(method, path) of requests that an httpx client sent, as in users' journeys."""
     lost: Mapping[int, str] = field(default_factory=dict)
-    """Why a lost generator's part of the load is missing, by the generator's number from 1 on."""
+    """Why load generators were lost, by their numbers (from 1 on)."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """For each round, the instants at which answers ended, by part. Empty unless `LoadPlan.close` is set, or several
-    generators make a comparison."""
+    """For each round and part, the instants at which answers ended. Recorded only if `LoadPlan.close` is set, or if
+    several generators compare an old and a new version."""
 
     def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
-        """Returns the rounds of the whole load, a part or a step. If a step was never reached, its rounds are empty."""
+        """Returns the rounds of the whole load, a part or a step. If a step was never reached, they have no samples."""
         if not part and not step:
             return self.rounds
         return self.subjects.get((part, step)) or tuple(map(without_samples, self.rounds))
 
     @property
     def attack_ns(self) -> int:
-        """The length of `attack`. In a comparison, the sum of one version's turns, which is equal for both versions."""
+        """The length of `attack`. If two versions are loaded alternately: one version's share of the time."""
         turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
         return sum(end - start for start, end in turns)
 
@@ -97,11 +97,11 @@ async def run_load(
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
 ) -> tuple[Run, ...]:
-    """Loads one target, or alternately an old and a new version; returns the result for each target.
+    """Loads one server, or alternately an old and a new version. Returns one result for each server.
 
-    When all is ready, `begin` is awaited. It returns when the load begins, with that instant on the monotonic clock.
+    When all is prepared, `begin` is awaited. It returns the instant at which the load begins, on the monotonic clock.
     Raises PlanError if a request cannot be built. Raises httpx.ConnectError or httpx.ConnectTimeout if the first
-    connections cannot be opened. Later problems are failures in the rounds.
+    connections cannot be opened. Later errors count as failed requests.
     """
     async with AsyncExitStack() as stack:
         loads = []
@@ -163,7 +163,7 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from pausing the load. With `collect`, it still collects new objects."""
+    """Keeps long garbage collections from pausing the load. If `collect`, new objects are still collected."""
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     if not frozen_before:
@@ -213,13 +213,13 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
-    """Returns when rounds begin and end, in ns since the load began, ascending. In a comparison: `side`'s rounds."""
+    """Returns when rounds begin and end, in ns since the load began. In a comparison, only the rounds of `side`."""
     ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
     return tuple(plan.measured_from_ns + end for end in ends)
 
 
 def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns (end in ns after the warm-up, phase) of each round and handover; empty for a fixed number of requests."""
+    """Returns (end in ns after the warm-up, phase) of each section of the load. Empty for a fixed request number."""
     if isinstance(plan, LoadPlan):
         return [] if plan.counted else [(end * plan.round_ns, Phase.ROUND) for end in range(1, plan.rounds + 1)]
     own = [edge for start, end in plan.rounds(side) for edge in ((start, Phase.HANDOVER), (end, Phase.ROUND))]
@@ -227,14 +227,14 @@ def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phas
 
 
 def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
-    """Returns two instants for each of the other version's turns: its beginning, and shortly before its end."""
+    """Returns when the other version's turns begin, and when they have almost ended."""
     turns = plan.rounds(Side(1 - side)) if isinstance(plan, Alternation) else ()
     # A version's CPU time is read before its own next turn begins, and timers may be some milliseconds late.
     return [at_ns for start, end in turns for at_ns in (start, max(start, end - 3_000_000))]
 
 
 async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
-    """Closes a version's rounds during the other version's turns. In its own turns, its answers close the rounds."""
+    """Closes a version's rounds at these instants, while the other version gets the load."""
     for edge_ns in edges_ns:
         while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
             await asyncio.sleep(max(0.001, left_ns / 1e9))

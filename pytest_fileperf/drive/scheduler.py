@@ -1,4 +1,4 @@
-"""Finds the Dask scheduler: by an address, or in a file that a scheduler wrote."""
+"""Finds a Dask scheduler's address, which may be in a file that the scheduler wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AS_IN = "as in tcp://127.0.0.1:8786"
 
 
 def scheduler_address(scheduler: str) -> str:
-    """Returns the address in a scheduler file, or `scheduler` if that is an address itself. Raises GeneratorError."""
+    """Returns `scheduler` if it is an address, else the address in this scheduler file. Raises GeneratorError."""
     if _ADDRESS.fullmatch(scheduler):
         return scheduler
     try:

@@ -1,4 +1,4 @@
-"""Slots that replay requests: the same compiled request, or another one each time, on a warm connection."""
+"""Slots that replay requests. A slot sends one request at a time, as prepared bytes, and checks the answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ EXCERPT_BYTES = 300
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns (kind, description) of an answer's problem; None if it is good. `digest` is empty without hashing."""
+    """Returns (kind, description) of an answer's problem; None if the answer is as expected.
+
+    `digest` is the body's SHA-256, or empty if it is not checked.
+    """
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
@@ -42,7 +45,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the end of an error message: how the body begins, or how it is compressed. Empty if it was discarded."""
+    """Returns the end of an error message: how the body begins, or how it is compressed."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = '. To compare it uncompressed, give headers={"Accept-Encoding": "identity"}' if compared else ""
@@ -60,13 +63,13 @@ _KINDS = {
     "NetworkError": "disconnected",
     "RemoteProtocolError": "protocol",
 }
-"""The kind of failure by the name of httpx's or httpx2's exception class. The closest class in the hierarchy counts."""
+"""Maps names of httpx's exception classes to kinds of failures. The most derived class counts."""
 _CUT_OFF = ("peer closed connection", "Server disconnected")
-"""Beginnings of messages for answers that ended early. httpx has the same class for protocol errors."""
+"""How httpx's messages begin if an answer ended early. The exception's class does not show this."""
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Returns (kind, message) of a failure. The message begins with the innermost line of the user's code."""
+    """Returns (kind, message) of a failure. The message begins with the line in the user's code, if there is any."""
     classes = classes_of(error)
     if "HTTPStatusError" in classes:
         kind = f"status {cast(httpx.HTTPStatusError, error).response.status_code}"
@@ -90,7 +93,7 @@ def kind_of(error: Exception) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def _shown_file(name: str) -> str:
-    """Returns the shortest path of a user's file; empty for files of this package and of Python."""
+    """Returns how to show a file's path; empty for files of this package and of Python."""
     if not is_of_the_user(name):
         return ""
     file, here = Path(name), Path.cwd()
@@ -106,19 +109,18 @@ Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 """Opens a connection. Raises httpx.ConnectError or httpx.ConnectTimeout."""
 
 OPENED_AT_ONCE = 64
-"""At most this many connections are opened at once. A server's listen queue has room for more. asyncio's default
-is 100, and servers made for load have longer queues."""
+"""At most this many connections are opened at once. Servers' listen queues have room for more: 100 by asyncio's
+default."""
 KEPT_IDLE_NS = 1_000_000_000
-"""A connection without a request for this long is closed. Clients of httpx keep connections for 5 s. But servers close
-idle connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close a connection although the next request
-is already there."""
+"""A connection that had no request for this long is closed. Servers wait longer (gunicorn 2 s, uvicorn 5 s). A busy
+server may close a connection although the next request is already there."""
 
 
 class Idle:
-    """The connections that no request uses at the moment. The last one used is taken first; old ones are closed."""
+    """Open connections that no request uses. Connections that are idle for too long are closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
-        """`breach` is called with each breach of the protocol by the server on a free connection."""
+        """`breach` is called if the server breaks the protocol on a free connection."""
         self._breach = breach
         self._free: deque[Connection] = deque()
         self._closing: asyncio.TimerHandle | None = None
@@ -164,7 +166,7 @@ class Idle:
 
 
 class Openings:
-    """Lets connections to a port of this machine open no faster than its server accepts them."""
+    """Lets connections to a port of this machine open no faster than the server accepts them."""
 
     def __init__(self, port: int, *, openers: int = 1) -> None:
         """`openers` is how many load generators open connections at the same time. Port 0 stands for a Unix socket."""
@@ -189,7 +191,7 @@ class Openings:
 
 
 async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Awaits all openings, `OPENED_AT_ONCE` at a time. Raises the first error, and cancels all other openings."""
+    """Awaits all openings, `OPENED_AT_ONCE` at a time. The first error is raised, and ends all other openings."""
     for first in range(0, len(openings), OPENED_AT_ONCE):
         tasks = [asyncio.ensure_future(opening()) for opening in openings[first : first + OPENED_AT_ONCE]]
         try:
@@ -222,15 +224,13 @@ def waiting_to_be_accepted(port: int) -> int:
 # --- slots
 
 RECONNECT_PAUSE_S = 0.05
-"""Pause before connecting again after a refusal, to avoid a busy loop."""
+"""If the server refuses a connection, the slot waits this long before the next try."""
 
 
 class ReplaySlot:
-    """Replays one request on one connection. Connects if it has no connection, or the server has closed it.
+    """Sends the same request again and again, over one connection. If the server closes it, the slot connects again.
 
-    If slots share connections (`idle`), a slot gives its connection away after each request. For the next request, the
-    slot takes a free connection.
-    The connection calls the slot itself for each answer, so that no layer delays the next request.
+    If slots share connections (`idle`), a slot gives its connection back after each request.
     """
 
     __slots__ = (
@@ -261,7 +261,7 @@ class ReplaySlot:
         connect: Connect,
         idle: Idle | None = None,
     ) -> None:
-        """`idle` has the free connections that all slots share. None if each slot keeps its own connection."""
+        """`idle` contains free connections, which all slots share. None if each slot keeps its own connection."""
         self._load = load
         self._tally = tally
         self._request = request
@@ -272,9 +272,9 @@ class ReplaySlot:
         self._opening: asyncio.Task[None] | None = None
         self._good_head: ResponseHead | None = None
         self._is_good = False
-        """Whether the head of the current answer shows that the whole answer equals an earlier good one."""
+        """Whether the current answer's head alone shows that the answer is good."""
         self._is_simple = request.whole is not None
-        """Whether each request is written in one piece, so that no file has to be read for it."""
+        """Whether each request is one piece of memory, without files."""
         self._digest = hashlib.sha256() if expect.sha256 else None
         self._excerpt = bytearray()
         self._seen_body = False
@@ -307,7 +307,7 @@ class ReplaySlot:
             self._connection.close()
 
     async def _reopen(self, began_ns: int) -> None:
-        """Connects and sends the request. The request's time counts from `began_ns` on."""
+        """Connects and sends the request. The measured time begins at `began_ns`."""
         try:
             connection = self._connection = await self._connect()
         except httpx.TransportError as error:
@@ -332,7 +332,7 @@ class ReplaySlot:
     # --- the exchange
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Returns whether the answer's body is needed, to be hashed or shown."""
+        """Returns whether the body is needed, for its digest or for an error message."""
         if head is self._good_head:
             self._is_good = head.body >= 0 and not self._request.is_head
             return False
@@ -413,7 +413,7 @@ class ReplaySlot:
 Aim: TypeAlias = tuple[Expectation, Tally]
 """How to check and count an answer."""
 Draw: TypeAlias = Callable[[WireRequest], Aim]
-"""Writes the next request into its argument, and returns how to check and count the answer."""
+"""A function that writes the next request into its argument, and returns how to check and count the answer."""
 
 
 class VaryingSlot(ReplaySlot):

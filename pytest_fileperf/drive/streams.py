@@ -1,4 +1,4 @@
-"""Reads answers piece by piece, and notes each piece's time: in replays, through httpx's client, and in journeys."""
+"""Reads streamed answers piece by piece, and records when each piece came. Pieces are events, lines or bytes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
 EACH = "fileperf_each"
-"""Key in the `extensions` of a journey's request. Its value is the kind of pieces in the answer, such as `line`."""
+"""Key in a request's `extensions`. Users' code sets it to the kind of the answer's pieces, such as `line`."""
 _SENT_NS = "fileperf_sent_ns"
-"""Key in the `extensions` of a journey's request. Its value is the instant at which the request was sent."""
+"""Key in a request's `extensions`. Its value is the instant at which the request was sent."""
 
 
 class StreamTimes:
@@ -67,7 +67,7 @@ class StreamTimes:
 
 
 class StreamSlot(ReplaySlot):
-    """Replays one request, and reads the pieces of its answer until enough pieces have come."""
+    """Sends one request again and again, and reads each streamed answer until enough pieces have come."""
 
     __slots__ = ("_ended_ns", "_problem", "_stream", "_times", "_until")
 
@@ -88,7 +88,7 @@ class StreamSlot(ReplaySlot):
         """The times of the answer's pieces; None if the answer is not read in pieces."""
         self._problem: tuple[str, str] | None = None
         self._ended_ns = 0
-        """When enough pieces had come, or the answer was found not to be a stream; 0 before that."""
+        """When enough pieces had come, or it was clear that the answer isn't a stream; 0 before that."""
         self._until: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -126,7 +126,6 @@ class StreamSlot(ReplaySlot):
             self._enough(connection.ended_ns)
 
     def on_end(self, repeated: bool) -> bool:
-        """Returns False: each answer is checked anew, because the time of each of its pieces is recorded."""
         connection, times = self._connection, self._times
         assert connection is not None
         if self._ended_ns:
@@ -142,7 +141,7 @@ class StreamSlot(ReplaySlot):
                 self._problem = "stream", why
             self._ended_ns = connection.ended_ns
             self._judge()
-        return False
+        return False  # an equal answer must be read again, to record when its pieces come
 
     def on_failure(self, error: httpx.TransportError) -> None:
         if self._ended_ns:
@@ -156,7 +155,7 @@ class StreamSlot(ReplaySlot):
     # --- ending
 
     def _enough(self, at_ns: int) -> None:
-        """Ends the stream, but only after the connection has handled its newest data."""
+        """Ends the stream as soon as the connection has handled its newest data."""
         self._ended_ns = at_ns
         asyncio.get_running_loop().call_soon(self._stop)
 
@@ -228,7 +227,7 @@ def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlo
 async def _problem_of_reading(
     stream: Stream, response: httpx.Response, times: StreamTimes, started_ns: int
 ) -> tuple[str, str] | None:
-    """Reads until enough pieces have come. Returns (kind, description) of the answer's problem; None if it is good."""
+    """Reads until enough pieces have come. Returns (kind, description) of a problem; None if all went well."""
     expect, encoding = stream.operation.expect, response.headers.get("Content-Encoding", "")
     if not expect.allows_status(response.status_code):
         return await problem_of_answer(expect, response)
@@ -266,7 +265,7 @@ def _nothing_came(stream: Stream) -> tuple[str, str]:
 
 
 def watch_answers(client: LoadClient, tally: Tally) -> None:
-    """Counts the pieces of a journey's answers: of event streams, and of other answers if the request sets `EACH`."""
+    """Records when the pieces of event streams come. For other answers, the request's extension `EACH` is needed."""
 
     async def on_request(request: httpx.Request) -> None:
         request.extensions[_SENT_NS] = monotonic_ns()
@@ -283,7 +282,7 @@ def watch_answers(client: LoadClient, tally: Tally) -> None:
 
 
 def _each_of(response: httpx.Response) -> Each | None:
-    """Returns the kind of the answer's pieces; None if it is read as a whole.
+    """Returns the kind of the answer's pieces; None if pieces are not recorded.
 
     Raises PlanError if the request's extension `EACH` does not fit the answer.
     """

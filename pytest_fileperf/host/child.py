@@ -1,4 +1,4 @@
-"""Starts and ends child processes with their descendants. Whoever starts a process ends it, even after Ctrl-C."""
+"""Starts child processes, and ends them with their descendants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import psutil
 from pytest_fileperf.host import scratch
 
 PATIENCE_S = 1.0
-"""How long a process may take to end if it has nothing to finish, as before a server is ready."""
+"""The longest time for a process to end if it has no work to finish."""
 LONGEST_LOG_BYTES = 16 << 20
-"""A longer log is emptied at the next check. Between two checks, a process can write some 100 MiB."""
+"""`shorten_log` empties a longer log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Invocation:
 
 
 class Process(Protocol):
-    """The part of `subprocess.Popen` that `Child` needs; forks of a server implement it without a Popen."""
+    """The part of `subprocess.Popen` that `Child` needs. Forked servers implement this without a Popen."""
 
     @property
     def pid(self) -> int: ...
@@ -53,7 +53,7 @@ class Child:
         self._log_before: tuple[str, ...] = ()
         self._process: Process | None = None
         self._asked_s: float | None = None
-        """When its end was first requested, by the monotonic clock; else None. `end` counts its patience from then."""
+        """When the process was first asked to end, by the monotonic clock. None before that."""
 
     def __enter__(self) -> Self:
         return self
@@ -140,9 +140,9 @@ class Child:
             _ask_to_end(self._process, number)
 
     def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:
-        """Asks the process to end unless `ask` is False, waits, then kills its tree. Returns whether it ended in time.
+        """Asks the process to end, waits, then kills the process tree. Returns whether the process ended in time.
 
-        The wait ends at most `patience_s` after the first request.
+        Without `ask`, only waits and kills. The wait ends at most `patience_s` after the first request.
         """
         if self._process is None or self.ended() is not None:
             return True
@@ -172,8 +172,8 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a tool to its end, with `given` as its input. Raises OSError and subprocess.TimeoutExpired.
 
-    A tool that takes longer is killed with its descendants, such as Git's filters. If its output is a pipe, this also
-    waits for all descendants that have the pipe open.
+    After `timeout_s`, the tool is killed with its descendants. If `stdout` is a pipe, this also waits for descendants
+    that have the pipe open.
     """
     with _start(Invocation(command=command, env=env, cwd=cwd), stdout=stdout, stderr=stderr) as process:
         try:
@@ -203,7 +203,7 @@ def is_alive(process: psutil.Process) -> bool:
 def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process in a session of its own, so that a terminal's Ctrl-C reaches only pytest.
 
-    Its standard input ends when our process ends. On Windows, a server then ends.
+    Its standard input ends when our process ends. This ends a server on Windows.
     """
     return subprocess.Popen(
         invocation.command,

@@ -1,7 +1,7 @@
 """Cores for the server and for the load generator, so that neither takes time from the other.
 
-A server's child processes inherit the server's cores. If they are busy, `give_all_cores` lets them use all cores, so
-that they do not slow the server down.
+A server's child processes inherit the server's cores. `give_all_cores` lets busy child processes use all cores, so that
+they do not slow the server down.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def cores_of(pids: Iterable[int]) -> frozenset[int]:
 def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
     """Returns (the server's cores, the load generators' cores). The server gets a core for each worker.
 
-    Generators share cores if there are too few. Two hardware threads of one physical core are avoided. Returns
-    None with fewer than workers + 1 usable cores, or if the system cannot bind processes to cores.
+    Load generators share cores if there are too few. Separate physical cores come first. Returns None with fewer than
+    workers + 1 usable cores, or if the system cannot bind processes to cores.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:
@@ -47,7 +47,7 @@ def give_all_cores(pids: Iterable[int]) -> None:
 
 
 def _rank_on_its_core(core: int) -> int:
-    """Returns 0 for a physical core's first hardware thread, 1 for the second. 0 if Linux does not report threads."""
+    """Returns 0 for a physical core's first hardware thread, and 1 for the second. If unknown, returns 0."""
     path = CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"
     threads: set[int] = set()
     try:

@@ -1,4 +1,4 @@
-"""Reads the CPU time and memory of other processes; on Linux without psutil, which load generators do not import."""
+"""Reads other processes' CPU time and memory, on Linux without psutil."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import NamedTuple, Self, TypeVar
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
 MOST_FILES_LISTED = 1_000
-"""`open_files` counts at most this many files before Linux 6.2, where it has to list them."""
+"""Before Linux 6.2, `open_files` has to list the files, and gives up after this many."""
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
-    """Lets the kernel forget each process's peak memory. Returns whether that worked for all."""
+    """Resets each process's peak memory in the kernel. Returns whether that worked for all processes."""
     found = True
     for pid in pids:
         try:
@@ -222,7 +222,7 @@ class TreeCpu:
         self._kept_ns = 0
 
     def spent_ns(self) -> int | None:
-        """Reads and returns the tree's CPU time; only differences between results count. None if any time was lost."""
+        """Reads the processes' CPU time. Only differences between results have a meaning. None if time was lost."""
         found = self._read()
         # Reads until two readings agree, because a child that ends between its own reading and its parent's counts
         # twice.
@@ -244,7 +244,7 @@ class TreeCpu:
         return self.total_ns
 
     def own_ns(self) -> dict[int, int]:
-        """Returns CPU time by process id in the last reading. The time of ended children is left out."""
+        """Returns each process's own CPU time in the last reading, by process id."""
         return {pid: use.own for pid, use in self._last.items()}
 
     def above(self, pids: Iterable[int]) -> frozenset[int]:

@@ -20,24 +20,25 @@ _LEAST_FREE_BYTES = 64 << 10
 """Programs write in pieces of this size, so a disk with less free space counts as full."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READER_S = 10.0
-"""How long a pipe may have no reader, or its reader may read nothing."""
+"""The longest wait until somebody reads from a pipe."""
 
 
 def put_text(path: Path, text: str) -> None:
-    r"""Writes UTF-8 as `put_bytes` does. Half of a surrogate pair is written as an escape, such as `\udc80`."""
+    r"""Writes UTF-8 as `put_bytes` does. Characters that UTF-8 lacks become escapes, such as `\udc80`."""
     put_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def put_bytes(path: Path, data: bytes) -> None:
     """Writes to a temporary file beside `path`, then renames it. Makes missing directories.
 
-    If `path` is a link, its target is replaced. A device, a pipe, and the file that is this process's own output are
-    written directly. If this raises OSError, an older file is unchanged.
+    If `path` is a link, its target is replaced. A device, a pipe, and this process's own output are written directly.
+    If this raises OSError, an older file is unchanged.
     """
     there = None
     with suppress(FileNotFoundError):
         there = path.stat()
     if there is not None:
+        # Opening our own output again would overwrite earlier text.
         own = next((output for output in (1, 2) if _is_open_at(there, output)), None)
         if own is not None:
             _write_all(own, data)
@@ -86,7 +87,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
-    """Returns whether `descriptor` writes to the file `there`. To open it again would overwrite earlier output."""
+    """Returns whether `descriptor` writes to the file `there`."""
     try:
         return os.path.samestat(there, os.fstat(descriptor))
     except OSError:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @cache
 def pickler() -> type[cloudpickle.Pickler]:
-    """Returns cloudpickle's pickler, changed so that code keeps its file name, which tracebacks and profiles show.
+    """Returns cloudpickle's pickler, changed so that tracebacks and profiles show the code's file name.
 
     Since 3.1.3, cloudpickle replaces the file name by `<dynamic-code>`.
     """

@@ -1,13 +1,11 @@
-"""Profiles server processes from outside: one py-spy for each reads the process's memory as it runs.
+"""Profiles server processes from outside: py-spy reads each process's memory as the process runs.
 
-py-spy pauses a process at each sample, so that its stacks show one moment. At 200 samples a second an async server
-loses some 5 % of its throughput. But a pause wakes every thread: a server with a pool of 34 threads loses 80 %. A
-process with many threads is therefore not paused. Then the innermost function of a stack is right, but its callers may
-show a later moment.
+py-spy pauses a process at each sample, so that the stacks show one moment. At 200 samples a second, an async server
+loses about 5 % of its throughput. But a pause wakes every thread: a server with 34 threads loses 80 %. So a process
+with many threads is not paused. Then a stack's innermost function is right, but its callers may be wrong.
 
-A sample contains the threads that run or wait for a core. If several compute, it includes threads that wait for
-Python's lock, and misses calls that are shorter than a pause. `by_lock` looks only at the thread that has the lock. It
-pauses nothing, but misses C code that releases the lock.
+A sample contains the threads that run or wait for a core, even threads that wait for Python's lock. With `by_lock`,
+py-spy looks only at the thread that has the lock. Then it pauses nothing, but misses C code that releases the lock.
 """
 
 from __future__ import annotations
@@ -33,29 +31,28 @@ from pytest_fileperf.host.cpu import TreeCpu, cpu_time_ns
 from pytest_fileperf.host.sample import read_start
 
 RATE_HZ = 200
-"""Samples a second. Sampling takes a fifth of the load generator's core. A worker that is busy for 2 s gives 400
-samples."""
+"""Samples a second. py-spy then takes a fifth of the load generator's core."""
 MOST_PAUSED_THREADS = 8
-"""A process with more threads is not paused. Each thread takes 0.3 ms to stop, and then has to begin its wait again."""
+"""A process with more threads is not paused, because each thread takes 0.3 ms to stop."""
 MOST_LOOKED_AT = 4
-"""The workers' children are profiled only up to this number of processes, workers included."""
+"""If there are more processes, only the workers and their busiest child processes are profiled."""
 LEAST_CHILD_NS = 50_000_000
-"""A child with less CPU time is not profiled: it does no work. An example is `multiprocessing`'s resource tracker."""
+"""A child process with less CPU time is idle, such as `multiprocessing`'s resource tracker. It is not profiled."""
 START_S = 15.0
-"""How long py-spy may take to begin. First it reads the interpreter's symbols, mostly for half a second."""
+"""The longest time for py-spy to begin. Usually half a second is enough."""
 TAIL_S = 2.0
-"""py-spy's own time limit is this much longer than the requested time. So it never ends by itself under load."""
+"""py-spy's own time limit is this much longer than the sampling, so that `stop` comes first."""
 END_S = 10.0
 LET_GO_S = 2.0
 """How long py-spy may take to resume a paused process and end."""
 CpuTime: TypeAlias = tuple[float, float]
 """CPU seconds of a process's main thread, and of all its other threads together."""
 _ERROR = "Error: "
-"""Begins the line with the problem in py-spy's output. Causes and a backtrace follow."""
+"""In py-spy's output, the line about the problem begins with this."""
 
 
 def find_py_spy() -> str | None:
-    """Returns py-spy's path: beside the Python that runs the tests, else on PATH. None if py-spy isn't installed."""
+    """Returns py-spy's path. None if py-spy isn't installed."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return shutil.which("py-spy", path=os.pathsep.join(places))
 
@@ -63,17 +60,17 @@ def find_py_spy() -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     collapsed: tuple[str, ...]
-    """A text for each process. Each line is a stack and its number of samples (`py-spy record --format raw`)."""
+    """A text for each process. A line is a thread, its stack and the number of samples (`py-spy --format raw`)."""
     cpu_s: tuple[CpuTime | None, ...]
     """For each process, the CPU time that it used while it was sampled. None if unknown."""
     torn: bool
-    """Whether any process was sampled without pauses: its stacks may then mix several moments."""
+    """Whether a process was sampled without pauses, so that a stack may mix several moments."""
     by_lock: bool = False
-    """Whether the stacks of threads besides the main one come from a profiler with `by_lock`, and so are torn."""
+    """Whether stacks of other threads than the main thread come from a profiler with `by_lock`."""
     unseen_share: float = 0.0
     """The share of the server's CPU time in child processes that were not sampled."""
     notes: tuple[str, ...] = ()
-    """Why a process could not be sampled, one line for each such process."""
+    """For each process that could not be sampled, a line with the reason."""
 
 
 class ProfilerUnavailableError(FilePerfError):
@@ -81,11 +78,10 @@ class ProfilerUnavailableError(FilePerfError):
 
 
 class Profiler:
-    """Samples processes, and their working children, in its `with` block.
+    """Samples processes, and their busy child processes, in its `with` block.
 
-    Entering the block and `stop` raise ProfilerUnavailableError if no process can be sampled. `seconds` is the longest
-    time to sample. Each stack begins with its thread. `all_time` includes waiting threads. `by_lock` samples only the
-    thread that has Python's lock.
+    `seconds` is the longest time to sample. `all_time` includes waiting threads. `by_lock` samples only the thread that
+    has Python's lock. If no process can be sampled, entering the block or `stop` raises ProfilerUnavailableError.
     """
 
     def __init__(
@@ -177,7 +173,7 @@ class Profiler:
         self._own_ns = self._tree.own_ns()
 
     def _working_children(self) -> list[int]:
-        """Returns the child processes with most CPU time, as many as the load generator's core can profile."""
+        """Returns the ids of the child processes with the most CPU time."""
         self._tree.spent_ns()
         had_ns = self._tree.own_ns()
         children = [pid for pid in had_ns if pid not in self._pids and had_ns[pid] >= LEAST_CHILD_NS]
@@ -229,7 +225,7 @@ class _Spy:
         return False
 
     def ask_to_end(self) -> None:
-        """Asks py-spy to write its samples. On Windows, which lacks the signal, py-spy ends after its `--duration`."""
+        """Asks py-spy to end and write its samples. On Windows, py-spy ends after its `--duration`."""
         if os.name == "posix":
             self._child.ask_to_end(signal.SIGINT)
 
@@ -253,7 +249,7 @@ class _Spy:
         return main_ns / 1e9, max(0, all_ns - main_ns) / 1e9
 
     def end(self) -> None:
-        """Ends py-spy. If py-spy had to be killed, resumes the process that it may have paused. Can be repeated."""
+        """Ends py-spy. If py-spy had to be killed, resumes the process, which may be paused."""
         if not self._child.end(patience_s=LET_GO_S if os.name == "posix" else 0, ask=False):
             let_run(self.pid)
 
@@ -263,7 +259,7 @@ class _Spy:
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:
-    """Returns the CPU time of a process's main thread, and of all threads. None if it has ended, or without /proc."""
+    """Returns (the main thread's CPU time in ns, all threads' CPU time). None if unknown."""
     of_main, all_ns = read_start(f"/proc/{pid}/task/{pid}/schedstat").split(), cpu_time_ns(pid)
     return (int(of_main[0]), all_ns) if of_main and all_ns is not None else None
 
@@ -290,7 +286,7 @@ def _reason(pid: int, said: str) -> str:
 
 
 def permission_needed(scope: str, *, is_root: bool) -> str:
-    """Returns a message's end: why py-spy has no access, and what to do. `scope`: Linux's `ptrace_scope`, or empty."""
+    """Returns a message's end about how to give py-spy access. `scope` is Linux's `ptrace_scope`, or empty."""
     if sys.platform == "darwin":
         return ": macOS allows it only to root (sudo)"
     if scope == "3":

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 def read_start(path: str, size_bytes: int = 4096) -> bytes:
-    """Returns a file's first bytes; empty if it cannot be read, as without /proc. Much faster than pathlib."""
+    """Returns a file's first bytes, much faster than pathlib. Empty if the file cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -71,7 +71,7 @@ class SocketQueues:
     client_unread: int
     client_unsent: int
     under_way: int
-    """Connections with unsent bytes at one end, while the other end has read all that arrived: the network is slow."""
+    """Connections with unsent bytes at one end, whose other end has read everything. The network is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class ThreadUse:
     active: int
     """Threads, without the main thread, that ran at all under load."""
     pool: int | None = None
-    """Active threads in the same pools as busy threads, busy ones included. None if unknown. See `ThreadWatch.pool`."""
+    """Active threads in pools with at least one busy thread. None if unknown."""
 
 
 def core_times() -> tuple[CoreTime, ...]:
@@ -117,12 +117,7 @@ def core_times() -> tuple[CoreTime, ...]:
 
 
 def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
-    """Returns each core's times from the text of `/proc/stat`. The numbers in the text count steps of `unit_ns`.
-
-    A kernel that measures interrupts leaves their time out of every process's CPU time. A kernel that only samples the
-    cores counts that time for the interrupted process, and reports 0 for hard interrupts. So soft interrupts are busy
-    time only if hard interrupts are 0. Busy time minus a process's CPU time then belongs to other processes.
-    """
+    """Returns each core's times from the text of `/proc/stat`. The numbers in the text count steps of `unit_ns`."""
     cores = []
     for line in text.splitlines():
         name, *fields = line.split()
@@ -131,6 +126,8 @@ def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
         if name == b"cpu" or len(fields) < 8:
             continue
         user, nice, system, _idle, _iowait, hard, soft, stolen = map(int, fields[:8])
+        # A kernel that reports hard interrupts leaves all interrupts out of processes' CPU time. Another kernel counts
+        # interrupts as the interrupted process's CPU time. Only then are they busy time.
         busy = user + nice + system + (0 if hard else soft)
         cores.append(CoreTime(core=int(name[3:]), busy_ns=busy * unit_ns, stolen_ns=stolen * unit_ns))
     return tuple(cores)

@@ -1,11 +1,11 @@
-"""Temporary directories, which the next run removes if this run is killed; locks between processes.
+"""Makes temporary directories, which are removed even if this run is killed. Locks files between processes.
 
     TMPDIR/fileperf-2x9a/         the marked directory, one for each test process that needs any
         .pytest-fileperf          the mark, a file that this process keeps locked
         server-k31b/  base-p0qe/  one directory for each use
 
 The test process removes the marked directory after its last use, or as it exits, even after Ctrl-C. If the test process
-is killed, a supervisor removes it (see `host.supervisor`). Else the next run does, because nobody locks the mark.
+is killed, a supervisor process removes it. If that fails, the next run removes it, because nobody locks the mark.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def take(descriptor: int, *, without_locks: bool = True) -> bool:
 # --- Marked directories, and programs below a supervisor that removes them
 
 IS_SUPERVISED = os.name == "posix"
-"""Whether programs run below a process with `supervisor`, as on all systems except Windows."""
+"""Whether programs run below a supervisor process, as on all systems except Windows."""
 _PREFIX = "fileperf-"
 _BESIDE = ".fileperf-"
 _RANDOM = re.compile(r"-[a-z0-9_]{8}$")
@@ -80,7 +80,7 @@ _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
 class _Marked:
-    """A marked directory. While this process locks the mark, a file in it, other runs leave the directory alone."""
+    """A directory with a mark file. While this process locks the mark, other runs do not remove the directory."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         """Makes the directory. Raises OSError."""
@@ -110,12 +110,12 @@ class _Marked:
 
 
 _marked: dict[tuple[int, str], _Marked] = {}
-"""Marked directories by process id and TMPDIR: a fork makes its own directory."""
+"""Marked directories by process id and TMPDIR. A forked process makes its own directory."""
 _guard = threading.Lock()
 
 
 def make(use: str) -> Path:
-    """Makes a directory whose name begins with `use`. Whoever calls this must call `remove` later. Raises OSError."""
+    """Makes a directory whose name begins with `use`. The caller must call `remove` later. Raises OSError."""
     temporary = tempfile.gettempdir()
     key = (os.getpid(), temporary)
     with _guard:
@@ -132,7 +132,7 @@ def make(use: str) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory from `make`. With the last one, the marked directory above goes too. Can be repeated."""
+    """Removes a directory from `make`. After the last one, also removes the marked directory above."""
     remove_directory(directory)
     with _guard:
         for key, top in list(_marked.items()):
@@ -158,8 +158,8 @@ def supervised(
     """Returns the command that runs `command` below a supervisor. On Windows it is `command` itself.
 
     When this process is gone, the supervisor ends the program, and removes all directories from `make`. `directory` is
-    such a directory. `stabilise` switches address randomisation off. `program` is the path of the program, if the first
-    word of `command` is only a name.
+    such a directory. `stabilise` switches address randomisation off. `program` is the program's path if `command`
+    begins only with a name.
     """
     if not IS_SUPERVISED:
         return tuple(command)
@@ -189,7 +189,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def _remove_all() -> None:
-    """Removes remaining directories when this process exits: Ctrl-C may come before `make` returns."""
+    """Removes remaining directories when this process exits, as after Ctrl-C in `make`."""
     for key, top in list(_marked.items()):
         with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):

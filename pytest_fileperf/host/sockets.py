@@ -80,7 +80,7 @@ def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
 # unsent bytes with sent ones that only wait for an acknowledgement.
 
 MOST_CONNECTIONS = 1_000
-"""With more connections, the queues are not read: each connection costs 5 to 10 microseconds."""
+"""With more connections, the queues are not read, because each connection costs 5 to 10 microseconds."""
 _SOCK_DIAG = 4
 """This number and the next ones come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
 _BY_FAMILY = 20
@@ -99,7 +99,7 @@ _PORTS_AT, _UNREAD_AT, _NOTSENT_AT = 4, 56, 144
 
 
 def read_queues(port: int) -> SocketQueues | None:
-    """Returns the queues of connections to a local port. None outside of Linux, and beyond `MOST_CONNECTIONS`."""
+    """Returns the queues of connections to a local port. None outside of Linux, and with too many connections."""
     # By the client's port: the unread and unsent bytes at this end.
     server: dict[int, tuple[int, int]] = {}
     client: dict[int, tuple[int, int]] = {}
@@ -132,7 +132,7 @@ def read_queues(port: int) -> SocketQueues | None:
 
 
 def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yields each connection's own port, the other end's port, and the unread and unsent bytes at its own end.
+    """Yields (own port, other end's port, (unread, unsent bytes at the own end)) of each connection.
 
     `local` and `remote` select connections by their ports; 0 means any port.
     """

@@ -1,4 +1,4 @@
-"""Runs a program below a process that does not let the program outlive the test run.
+"""Runs a program below a supervisor, a process that ends the program when the test run ends.
 
 Run as a script by `python -I -S`, on POSIX only: `supervisor.py OWNER DIRECTORY CORES KEEP|FIX PROGRAM NAME ARGUMENT…`.
 OWNER is the test run's process id. DIRECTORY is removed when OWNER is gone. CORES is a list like `0,2` or `-`. FIX
@@ -6,9 +6,8 @@ switches address randomisation off. NAME is the program's name for itself (`argv
 
     test run ── supervisor ── program ── whatever it starts
 
-The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It kills all descendants when the program
-ends or the test run is gone. On Linux it even kills detached and stopped processes, which a thread within the program
-could not do. It leaves out steps that a container forbids.
+The supervisor passes SIGTERM and SIGINT on, and ends with the program's exit code or signal. When the program ends or
+the test run is gone, the supervisor kills all descendants. On Linux, it even kills detached and stopped processes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 ADDR_NO_RANDOMIZE = 0x0040000
 """From <sys/personality.h>."""
 MARK = ".pytest-fileperf"
-"""The file in each temporary directory by which a later run knows that this package made it."""
+"""A file with this name marks a temporary directory that this package made."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
@@ -38,7 +37,7 @@ _CANNOT_EXECUTE = 126
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the program below this process. Does not return: this process ends as the program does."""
+    """Runs the program below this process, and never returns."""
     owner, directory, cores, addresses, program, *words = arguments
     supervise(int(owner), directory)
     try:
@@ -61,9 +60,9 @@ def main(arguments: list[str]) -> None:
 
 
 def supervise(owner: int, directory: str) -> None:
-    """Forks: this process becomes the supervisor, and the call returns in its child. Call it before any thread starts.
+    """Forks. This process becomes the supervisor, and the call returns in the child process.
 
-    The supervisor ends with the process `owner`, and removes `directory` then.
+    Call it before any thread starts. When the process `owner` ends, the supervisor removes `directory` and ends.
     """
     if os.name != "posix":
         return
@@ -92,7 +91,7 @@ def supervise(owner: int, directory: str) -> None:
 
 
 def die_with_parent() -> bool:
-    """Lets the system kill this process when the thread that started it ends. Returns False except on Linux."""
+    """Lets Linux kill this process when the thread that started it ends. Returns False on other systems."""
     return _prctl(_PR_SET_PDEATHSIG, 9)  # SIGKILL, which Windows doesn't name
 
 
@@ -116,7 +115,7 @@ def allow_profilers() -> None:
 
 
 def _remove(directory: str) -> None:
-    """Removes a directory, its `MARK` last: no later run would remove a directory that has files but no mark."""
+    """Removes a directory, its `MARK` last, because later runs remove only marked directories."""
     import pathlib
     import shutil
 
@@ -179,7 +178,7 @@ def _collect(child: int) -> int | None:
 
 
 def _kill_children() -> None:
-    """Kills all descendants, on Linux only. When one of them ends, its children become children of this process."""
+    """Kills all descendants, on Linux only. When a child ends, its children become this process's children."""
     deadline_s = time.monotonic() + 5.0
     while (children := _children()) and time.monotonic() < deadline_s:
         for child in children:
@@ -224,7 +223,7 @@ def _prctl(option: int, value: int) -> bool:
 def follow_starter(directory: str) -> None:
     """On Windows, ends this process and removes the directory when the process that started it is gone.
 
-    Standard input is a pipe to which nobody writes: it ends when no process has its other end open.
+    Standard input is a pipe, which ends when the starting process is gone.
     """
     if os.name == "posix":
         return
@@ -242,7 +241,7 @@ def follow_starter(directory: str) -> None:
 
 
 def follow_supervisor() -> None:
-    """Ends this worker when uvicorn's or gunicorn's main process, which started it, is gone."""
+    """Ends this worker process when uvicorn's or gunicorn's main process is gone."""
     import multiprocessing
 
     supervisor = None if die_with_parent() else multiprocessing.parent_process()

@@ -1,8 +1,8 @@
 """Finds out whether another process's threads are in the middle of work or wait for work. On Linux only.
 
-`/proc/PID/task/TID/syscall` shows a thread's place: the system call in which it waits, and how deep its stack is. Once
-the load is over, each thread waits for work, in its event loop or at its pool's queue. A thread at another place was in
-the middle of work, such as a query or a lock. This works for any language and pool.
+`/proc/PID/task/TID/syscall` shows a thread's place: the system call in which it waits, and how deep its stack is. After
+the load, each thread waits for work, in its event loop or at its pool's queue. If the thread had another place under
+load, it was in the middle of work, such as a query.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
 MOST_THREADS = 128
-"""With more threads, only the main thread is judged. Each thread costs 2 µs in an observation, and an open file."""
+"""With more threads, only the main thread is judged, because each thread costs 2 µs and an open file."""
 _Place: TypeAlias = tuple[int, int]
 """The system call's number (-1 for a wait outside of one, such as a page fault), and the stack pointer."""
 RUNNING: _Place = (-2, 0)
 """The place of a thread that runs on a core, or waits for a core."""
 Observation: TypeAlias = tuple[tuple[_Place | None, ...], Mapping[int, bool]]
-"""The threads' places, and for some threads whether they wait for storage, by index in the places.
+"""The threads' places, the main thread's first. Then, for some threads by index, whether they wait for storage.
 
-The main thread's place comes first. A place is None if the thread has ended or cannot be read.
+A place is None if the thread has ended or cannot be read.
 """
 
 
@@ -61,16 +61,13 @@ class ThreadWatch:
         return tuple(self._place(thread, file) for thread, file in self._files.items()), states
 
     def rest(self) -> bool:
-        """Notes each thread's place, at which it now waits for work. Returns False if some thread still runs."""
+        """Notes the places at which the threads wait for work. Returns False if a thread still runs."""
         places, _ = self.observe()
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places
 
     def judged(self, use: ProcessUse, seen: Observation) -> ProcessUse:
-        """Returns `use` with the threads' activity in the observation `seen`. Call it after `rest`.
-
-        The activity stays unknown without the places at which threads wait for work.
-        """
+        """Returns `use` with the threads' activity in the observation `seen`. Call it after `rest`."""
         places, states = seen
         if not places or not self._idle:
             return use
@@ -95,7 +92,7 @@ class ThreadWatch:
         return len(self._active())
 
     def pool(self) -> int | None:
-        """Returns how many active threads are in pools in which a thread was busy, busy ones included. None if unknown.
+        """Returns how many active threads belong to pools with at least one busy thread. None if unknown.
 
         Threads that wait for work in the same code are a pool.
         """
@@ -137,10 +134,7 @@ class ThreadWatch:
         self._files[thread] = -1
 
     def _states(self) -> Mapping[int, bool]:
-        """Returns, for the main thread and up to 8 others by their index, whether they wait for storage.
-
-        Linux shows such a wait, which no signal ends, as state `D`.
-        """
+        """Returns by index whether a thread waits for storage (Linux's state `D`). Checks at most 9 threads."""
         threads = list(self._files)
         if not threads:
             return {}

@@ -1,4 +1,4 @@
-"""Takes samples of a server under load, in a thread of this process. `measure` judges them."""
+"""Takes samples of a server under load, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
 MOST_SAMPLES = 2_000
-"""With more samples, every other one is dropped, and samples are half as frequent from then on.
+"""With more samples, every second sample is dropped, and later samples are half as frequent.
 
-A `Footprint` reads less, and keeps twice as many.
+A `Footprint` keeps twice as many.
 """
 
 
@@ -32,7 +32,7 @@ class Footprint:
         self.samples: list[Sample] = []
         """Samples with `server` and `cores` only."""
         self.peaks: list[tuple[int, int]] = []
-        """Pairs of a monotonic instant, and the sum of the processes' peak memory until then, in bytes."""
+        """Each is (a monotonic instant, the sum of the processes' peak memory until then in bytes)."""
         self._pids = pids
         self._interval_s = 0.05
         self._over = threading.Event()
@@ -91,8 +91,8 @@ class _Ration:
 class Watch:
     """Samples a server's processes, threads and connections in its `with` block, a few times a second.
 
-    `pids` returns the server's process ids. `generators` returns the load generators' process ids, none before they
-    start. `port` is the server's; None without sockets. An error ends the watch, but not the load, and keeps samples.
+    `pids` returns the server's process ids, `generators` the load generators'. `port` is None if the server has no
+    socket. An error ends only the watch, and earlier samples stay.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Watch:
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]] = []
-        """Pairs: a sample that still lacks `server`, and the server's processes with their threads' places."""
+        """Each is (a sample that still lacks `server`, the server's processes with their threads' places)."""
         self._pids_ration = _Ration(PIDS_SHARE)
         self._queues_ration = _Ration(0.002)
         self._over = threading.Event()
@@ -168,7 +168,7 @@ class Watch:
         return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
 
     def _conclude(self) -> None:
-        """Makes `samples`. Call it when each `ThreadWatch` knows the places at which its threads wait for work."""
+        """Makes `samples`. Call it after each thread's `rest`."""
         self.samples = tuple(
             sample(server=tuple(self._threads[use.pid].judged(use, seen) for use, seen in server))
             for sample, server in self._moments

@@ -1,22 +1,22 @@
-"""Stored baselines: one JSON file for each test module and machine profile, made to be committed.
+"""Stores baselines: one JSON file for each test module and kind of machine, made to be committed.
 
-    <directory>/<profile>/tests__api__test_upload.py.json    (a digest and the end of a path of more than 200 bytes)
+    <directory>/<machine profile>/tests__api__test_upload.py.json
 
 History of the format
     1  {schema, module, environment, tests: {key: {captured, commit, reason, summary, packages, identity, evidence}}}
        evidence: {stabilised, boots: [{latency: HdrHistogram V2 text, requests, rounds: {metric: [value, …]}, runs}]}
        The first files had no `reason` and no `summary`. Nothing reads the summary: it is for reviewers.
     2  Adds `tree`, `precision` and `busy` to an entry, and `packages` lists all installed ones. Files of schema 1 are
-       read. Storing into one makes it schema 2, in which older entries may lack the new fields.
-    3  Adds `salt` to the file. In an identity, digests replace the values of a request and a server's command; names
-       stay readable. Files of earlier schemas are read. Storing into one, or removing from it, turns all its values
-       into digests. Later entries add `loaded` (digests of loaded files outside the tree), `conditions`, and
-       `loaded_files` (names of loaded files in the tree: {directory: names in it, joined by `/`}).
+       still read. The next entry that is stored makes such a file schema 2. Its older entries may lack the new fields.
+    3  Adds `salt` to the file. Digests hide the values of requests and the server's command; names stay readable. Files
+       of schema 1 and 2 are still read. The first change to such a file turns these values into digests. Later entries
+       add `loaded` (digests of loaded files outside the tree), `conditions`, and `loaded_files` (names of loaded files
+       in the tree: {directory: names in it, joined by `/`}).
 
 Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file again and adds its entry.
-Entries are sorted. Each has a line per fact that people review, then the evidence with a line per start-up. So diffs
-are readable. Storing or removing an entry leaves other entries' lines unchanged. `git log -S` finds the commit that
-brought a tree, because the tree has its own line. A file that cannot be read is an error, never skipped.
+Diffs are readable, because entries are sorted, and each fact that people review has its own line. A change to one entry
+leaves other entries' lines unchanged. The Git hash `tree` has its own line, so `git log -S` finds the commit that added
+it. A file that cannot be read is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pytest_fileperf.plan.request import PLAIN, described_argument, described_re
 
 _BUSY = ("server", "generator", "host")
 FLAT = ("busy", "commit", "conditions", "loaded", "loaded_files", "packages", "precision")
-"""Keys of a stored entry. The object under such a key takes one line of the file."""
+"""Keys of a stored entry. The value under each takes one line of the file."""
 _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.PER_SECOND: ("", 1.0),
     Unit.SECONDS: (" ms", 1e3),
@@ -59,16 +59,16 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.SHARE: (" %", 100.0),
     Unit.COUNT: ("", 1.0),
 }
-"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. A unit always has the same suffix
-and factor, so that two values compare at a glance."""
+"""By unit: the suffix of a metric's name in a summary, and the factor from SI units. Both are fixed, so that values in
+a diff compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     identity: Mapping[str, object]
-    """The requests, the server and the load, as JSON values. The figures of two entries compare only if these are
-    equal."""
+    """The requests, the server and the load, as JSON values. The figures of two entries compare only if their
+    identities are equal."""
     evidence: Evidence
     captured: str
     """When the entry was stored, in ISO 8601 with the offset from UTC."""
@@ -81,21 +81,20 @@ class Entry:
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of all installed packages, by name."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Other causes of slowness, by name, as in `Environment.conditions`. Empty if unknown."""
+    """Other causes of slowness, such as the container's CPU limit, by name. Empty if unknown."""
     precision: Mapping[str, float] = field(default_factory=dict)
-    """Standard error of each figure's logarithm, by metric."""
+    """By metric: the standard error of its figure's logarithm."""
     busy: Busy | None = None
     """How much other programs used the machine during the measurement. None if unknown."""
     loaded: Mapping[str, str] | None = None
     """Digests of files that the server loaded from outside the source tree, by file name. None if unknown."""
     files: tuple[str, ...] | None = None
-    """Files of the source tree that the server loaded, relative to the repository. None if unknown, and in the entries
-    of a load's parts and a journey's steps."""
+    """Files of the source tree that the server loaded, relative to the repository. None if unknown, or if the entry is
+    for a part or step of a load."""
     salt: str = field(default="", compare=False)
-    """The salt for the digests in `identity`. Empty if the entry doesn't come from a file, or comes from an earlier
-    schema."""
+    """The salt for the digests in `identity`. Empty for a new entry, and for an entry from a file of schema 1 or 2."""
     differences: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """How the machine here differs from the baseline's machine, by field of `Environment`: `cores was 2, is 4`."""
+    """By field of `Environment`: how this machine differs from the baseline's machine, such as `cores was 2, is 4`."""
 
     @property
     def captured_at(self) -> datetime:
@@ -108,10 +107,7 @@ class Entry:
 
 
 def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
-    """Returns a stored entry. `salt` is the file's salt, or empty in an earlier schema.
-
-    Raises ValueError that names the first wrong place in the JSON.
-    """
+    """Raises ValueError that names the first wrong place. `salt` is empty for a file of schema 1 or 2."""
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, files = stored.get("conditions"), stored.get("loaded"), stored.get("loaded_files")
     identity = stored["identity"].mapping()
@@ -134,7 +130,7 @@ def _entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str
 
 
 def tree_in(stored: Placed) -> str | None:
-    """Returns the `tree` of a stored entry, None if it has none. Raises ValueError if it isn't a Git hash."""
+    """Returns the Git hash under `tree`, or None. Raises ValueError if the text there isn't a Git hash."""
     if not isinstance(stored.value, dict):
         raise ValueError(f"{stored.where} is not an object")
     if (tree := stored.get("tree")) is None:
@@ -164,10 +160,7 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, str]:
-    """Returns the file names in each directory, joined by `/`: `{"app": "db.py/main.py"}`.
-
-    This saves space in the file.
-    """
+    """Returns file names by directory: `{"app": "db.py/main.py"}`. This saves space in the file."""
     found: dict[str, list[str]] = {}
     for directory, _, name in sorted(path.rpartition("/") for path in paths):
         found.setdefault(directory, []).append(name)
@@ -180,7 +173,7 @@ def _from_directories(stored: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
-    """Returns the rounded value of each named metric, by name and unit: `{"rps": 5210.0, "p99 ms": 31.2}`."""
+    """Returns rounded values by metric and unit: `{"rps": 5210.0, "p99 ms": 31.2}`."""
     summary = {}
     for metric in (METRICS[name] for name in names):
         unit, factor = _READABLE[metric.unit]
@@ -193,10 +186,9 @@ def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None
 
 
 def laid_out(value: object, indent: str = "") -> str:
-    """Returns the value as JSON text, with keys in their order. Raises ValueError for infinity and NaN.
+    """Returns the value as JSON text for readable diffs. Raises ValueError for infinity and NaN.
 
-    An object has a line per key. Objects under a key in `FLAT`, objects in a list, and lists of plain values take one
-    line each. Lines after the first begin with `indent`.
+    An object usually has a line per key. Lines after the first begin with `indent`.
     """
     if isinstance(value, Mapping) and value:
         items = [
@@ -229,10 +221,10 @@ _BETWEEN = b",\n"
 
 
 class LongFile(Mapping[str, object]):
-    """The entries by key, in a file that `laid_out` made. It parses only the entries that a caller asks for."""
+    """The entries of a large file, by key. Only the entries that a caller asks for are parsed."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError if `data` has another layout, or is damaged before or after the entries."""
+        """Raises ValueError if `laid_out` did not write `data`, or if it is damaged outside of the entries."""
         at = data.find(_OPENED)
         if at < 0 or not data.endswith(_CLOSED):
             raise ValueError("it has another layout")
@@ -263,10 +255,7 @@ class LongFile(Mapping[str, object]):
         return start >= 0 and self._find(key, start + 1) >= 0
 
     def with_entry(self, key: str, entry: object) -> bytes:
-        """Returns the file's bytes with this entry.
-
-        It replaces the entry with the same key, or is inserted in the keys' order.
-        """
+        """Returns the file's bytes with this entry. An older entry with the same key is replaced."""
         new = b"  %b: %b" % (_long_line(key), laid_out(entry, "  ").encode("utf-8", "backslashreplace"))
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
@@ -285,10 +274,7 @@ class LongFile(Mapping[str, object]):
             at += len(_ENTRY)
 
     def _find(self, key: str, at: int) -> int:
-        """Returns the position of the newline before the key's entry, searched from `at` on.
-
-        -1 if no entry has the key.
-        """
+        """Returns the position of the newline before the key's entry, or -1. The search begins at `at`."""
         return self._data.find(b"\n  %b: {\n" % _long_line(key), at)
 
     def _end_of(self, start: int) -> int:
@@ -315,7 +301,7 @@ def new_salt() -> str:
 
 
 def sealed(value: object, salt: str) -> object:
-    """Returns a copy of the JSON value in which slow digests (`slow_digest`) replace all plain digests."""
+    """Returns a copy of the JSON value in which `slow_digest` has replaced each plain digest."""
     if isinstance(value, Mapping):
         return {key: sealed(item, salt) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -337,7 +323,7 @@ def is_digest(value: object) -> bool:
 
 
 def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
-    """Returns an identity in today's form, made from one that schema 1 or 2 stored with readable values.
+    """Returns an identity from a file of schema 1 or 2, with digests in place of its readable values.
 
     Raises ValueError if no version of this package stored such an identity.
     """
@@ -375,20 +361,20 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
 
 SCHEMA = 3
 _LOCAL = ".local"
-"""Directory for data of this machine alone, in the baselines' directory. Git ignores it."""
+"""Subdirectory for files of this machine alone. Git ignores it."""
 _LOCK_S = 30.0
 """Longest wait for the lock, in seconds. Storing takes milliseconds, so a process that keeps the lock for longer
 hangs."""
 _LONG = 4 << 20
-"""Size in bytes. Of a longer file only the wanted entry is parsed, because parsing the whole file takes long."""
+"""A file with more bytes is read as `LongFile`, because parsing the whole file takes long."""
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 _PROFILES = "*-" + "[0-9a-f]" * 8
-"""Glob pattern for directories of machine profiles. JSON files in other directories are left alone."""
+"""Pattern for directories such as `linux-x86_64-2-cpython3.11-1f0c9a2b`. JSON files elsewhere are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineStore:
-    """The baseline files in one directory. Methods raise BaselineError for a damaged, too new or unreadable file."""
+    """The baseline files in one directory. Methods raise BaselineError if a file is damaged, too new or unreadable."""
 
     directory: Path
 
@@ -397,10 +383,10 @@ class BaselineStore:
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Entry | None:
-        """Returns the entry for this environment, else the best entry for another environment.
+        """Returns the entry for this environment, else the best entry for another environment, else None.
 
-        None if no file has the key. Entries with a `tree` are better, because their code can be measured here. Next, an
-        entry is better if its environment differs in fewer fields. Next, if it is newer.
+        An entry with a `tree` is best, because its code can be measured here. Among several, the most similar
+        environment counts, then the newest entry.
         """
         own = self.path_of(module, environment)
         others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
@@ -443,13 +429,13 @@ class BaselineStore:
         return path
 
     def salt_of(self, module: str, environment: Environment) -> str:
-        """Returns the salt in the module's file for this environment, else for any environment, else a new salt."""
+        """Returns the salt of the module's file, or of its file for another machine, or else a new salt."""
         others = sorted(self.directory.glob(f"{_PROFILES}/{escape(_file_name(module))}"))
         files = filter(None, map(_read, (self.path_of(module, environment), *others)))
         return next((stored.salt for stored in files if stored.salt), None) or new_salt()
 
     def keys(self) -> Mapping[str, int]:
-        """Returns the keys of all entries, each with the number of machine profiles that have an entry for it."""
+        """Returns the keys of all entries, each with the number of machines that have an entry for it."""
         found: Counter[str] = Counter()
         for path, stored in self._files().items():
             with _reading(path):
@@ -464,10 +450,9 @@ class BaselineStore:
         return {tree for tree in found if tree is not None}
 
     def remove(self, keys: Collection[str]) -> int:
-        """Removes the entries with these keys for every machine profile. Returns the number of removed entries.
+        """Removes all machines' entries with these keys. Returns the number of removed entries.
 
-        A file without any entry left is deleted. If a file is damaged, nothing is removed. Also raises BaselineError if
-        a file cannot be written.
+        If any file is damaged, nothing is removed. Also raises BaselineError if a file cannot be written.
         """
         removed = 0
         with self._locked():
@@ -518,14 +503,11 @@ class _Stored:
     environment: Environment
     tests: Mapping[str, object]
     salt: str
-    """The salt for the digests in the file. Empty in files of earlier schemas."""
+    """Empty in a file of schema 1 or 2."""
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
-    """Returns the file's entries by key.
-
-    In a file of an earlier schema, digests replace readable values of identities.
-    """
+    """Returns the file's entries by key, with digests in place of readable values from schema 1 and 2."""
     with _reading(path):
         made = dict(stored.tests)
         for key, entry in made.items() if not stored.salt else ():
@@ -545,7 +527,6 @@ def _file_name(module: str) -> str:
 
 
 def _read(path: Path) -> _Stored | None:
-    """Returns the file's content. None if there is no file."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read, because it is a pipe. Remove it")
@@ -582,7 +563,7 @@ def _read(path: Path) -> _Stored | None:
 
 @lru_cache(maxsize=2)  # many tests ask for entries in the same file
 def _whole(path: Path, data: bytes) -> object:
-    """Returns the file's JSON value, which must not be changed, because it is cached. Raises BaselineError."""
+    """Returns the file's JSON value, which is cached: do not change it. Raises BaselineError if it is damaged."""
     with _reading(path):
         text = data.decode("utf-8")
 
@@ -667,9 +648,9 @@ _WORDS: Mapping[str, str] = {
 
 
 def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """Returns how two identities differ: a text such as `load.rounds was 4, is 8`, by place (`load.rounds`).
+    """Returns how two identities differ, by place: `{"load.rounds": "load.rounds was 4, is 8"}`.
 
-    If digests hide the values, the text is `header 'X-Token' changed`, `… is new` or `… is gone`.
+    If digests hide the values, a text is `header 'X-Token' changed`, `… is new` or `… is gone`.
     """
     return differences(was, now, said=_difference)
 
@@ -681,10 +662,7 @@ def _difference(key: str, before: Mapping[str, object], after: Mapping[str, obje
 
 
 def _name_of(key: str) -> str:
-    """Returns words for the place of a value: `header 'X-Token'` for `work.arguments.headers.X-Token`.
-
-    A place outside of a request's arguments stays as it is.
-    """
+    """Returns words for the place of a value: `header 'X-Token'` for `work.arguments.headers.X-Token`."""
     place = _PLACE.fullmatch(key)
     if place is None or (kind := place["argument"] or place["query"]) not in _WORDS:
         return "the server's command" if key == "server.command" else key
@@ -708,7 +686,7 @@ def _name_of(key: str) -> str:
 
 
 class Why(StrEnum):
-    """Why a baseline is stale, which means that no test makes it any more. Reports use these words."""
+    """Why no test makes a stored baseline any more. Reports use these words."""
 
     NO_MODULE = "no such file"
     NO_TEST = "no such test"
@@ -724,12 +702,11 @@ def stale_among(
     measured: Collection[str],
     is_gone: Callable[[str], bool],
 ) -> dict[str, Why]:
-    """Returns the stale keys among the stored `keys`, sorted, each with the reason.
+    """Returns the keys that no test stores any more, sorted, each with the reason.
 
-    A key is stale if no test stores it any more. `whole` contains the modules whose tests were all collected, and
-    `tests` all collected tests, even deselected ones. `passed` contains the tests that passed, and `measured` the keys
-    that they measured. A key is a test's id. `#2` and so on follow for the test's further measurements, and `#upload`
-    for a part of a load. `is_gone` says whether a module's file is gone.
+    A key is a test's id. It may end with `#2` for the test's second measurement, or with `#upload` for a part of a
+    load. `whole` has the modules whose tests were all collected. `tests` has all collected tests, even deselected ones.
+    `measured` has the keys that the tests in `passed` measured. `is_gone` says whether a module's file is gone.
     """
     found = {}
     for key in sorted(keys):

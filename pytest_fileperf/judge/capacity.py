@@ -1,20 +1,21 @@
-"""Searches for the highest rate at which a server meets its limits. Pure: from the loads so far it chooses the next.
+"""Searches for the highest rate at which a server meets its limits. From the loads so far it chooses the next load.
 
 Search
-    Bayesian, like probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
-    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. At the next rate, half of such
-    loads would meet the limits. This rate is the posterior's median (how likely each capacity is), plus the room from
-    `room_of`. At the capacity itself nearly all short loads would meet the limits, and show little. One load decides
-    nothing: rates near it are loaded again, from both sides. The search never goes beyond twice the highest rate that
-    met the limits, and goes down until a rate meets them. Once the capacity is roughly known, loads get longer: 10
-    times the longest latency limit, if there is time. More and shorter loads would show better how the server's pace
-    (the rate that it keeps up with) varies. The posterior allows for loads that end before a limit breaks. A load whose
-    backlog grows meets no limit, even if it ends before one breaks.
+    After each load, the search knows how likely each capacity is (the posterior). The next load gets the rate at which
+    half of such loads would meet the limits, because its result shows most. This rate is the posterior's median, plus
+    the room from `room_of`: at the capacity itself, nearly all short loads would meet the limits.
+    This resembles probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses", SIAM
+    J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no.
+    One load decides nothing: rates near it are loaded again, from both sides. The search never goes beyond twice the
+    highest rate that met the limits, and goes down until a rate meets them. Once the capacity is roughly known, loads
+    get longer: 10 times the longest latency limit, if there is time. This has a cost: more
+    and shorter loads would show better how the server's speed varies.
+    A load may end before a limit breaks, although more and more requests wait. Such a load meets no limit.
 
 Start-ups
     The figure is the mean over all start-ups. Start-ups usually differ little, so each one's capacity is drawn towards
-    the others' capacities. The interval includes the spread between start-ups. For few start-ups this spread is
-    moderated by `Rules.boot_sd`, as in `evidence`.
+    the others' capacities. The interval includes the spread between start-ups. With few start-ups, the usual spread
+    (`Rules.boot_sd`) also counts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from pytest_fileperf.measure.usage import busiest_share
 
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
-    """Returns the result of a load at this rate, for the search. `limits` contains at least one latency limit."""
+    """Returns the result of a load at this rate. `limits` contains at least one latency limit."""
     latency, service = recording.latency(), recording.merged("service")
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
@@ -73,8 +74,7 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
 def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
     """Returns how many requests exceed each limit, by the limit's name, and whether all limits are met.
 
-    Without requests no limit is met. A failed request exceeds every limit. The measured percentile must itself meet its
-    limit, as in a verdict.
+    A failed request exceeds every limit. Without requests no limit is met.
     """
     found, holds = {}, latency.count > 0
     for name, limit in limits.items():
@@ -82,6 +82,7 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
         found[name] = failed + (0 if percent is None else round(latency.count * (1 - share)))
         allowed = limit if percent is None else 1 - percent / 100
         holds = holds and found[name] <= allowed * (latency.count + failed)
+        # The measured percentile must itself meet its limit, as in a verdict.
         holds = holds and (percent is None or latency.percentile_ns(percent) / 1e9 <= limit)
     return found, holds
 
@@ -114,13 +115,13 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
 #     know it. The slowest tenth would be one or two loads. With several limits, the lowest capacity counts.
 
 _STEP = 0.006
-"""Distance between neighbouring log rates of the grid. A search's result is much less exact."""
+"""Distance between two neighbouring log rates that are possible capacities. A search's result is much less exact."""
 _SLOPES, _SLOPE_WEIGHTS = np.array(SEARCH.slopes).T
 _TOGETHER, _STALLED = np.array(SEARCH.together).T
 _SHAPE = (len(SEARCH.pace_sds), len(SEARCH.together), len(SEARCH.slopes))
 
 Grid: TypeAlias = tuple[float, int, int]
-"""(start, low, high): the grid's rates go from start · 2^low to start · 2^high. The first number is `Search.start`."""
+"""(start, low, high): the possible capacities go from start · 2^low to start · 2^high, in requests/s."""
 _Array: TypeAlias = NDArray[np.floating]
 
 
@@ -140,7 +141,7 @@ class Posterior:
 
     @property
     def sd(self) -> float:
-        """Half the width of the 68 % interval of the capacity's logarithm. Unlikely values far off do not change it."""
+        """Half the width of the 68 % interval of the capacity's logarithm. Unlikely values far off don't change it."""
         return (self.quantile(0.84) - self.quantile(0.16)) / 2
 
     def quantile(self, share: float) -> float:
@@ -151,10 +152,10 @@ class Posterior:
 def posterior_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boot: int | None = None
 ) -> Posterior:
-    """Returns the probability of each capacity that a start-up may have, by all `loads`; there must be at least one.
+    """Returns how likely each capacity of a start-up is. There must be at least one load.
 
-    `boot` is the start-up's number. With None the result is for another start-up that has no loads yet. `limits` are in
-    SI units, by name. `start` is the rate of a closed loop.
+    `boot` is the start-up's number, or None for a start-up that has no loads yet. `limits` are in SI units, by name.
+    `start` is the rate that a closed loop reached, in requests/s.
     """
     return posteriors_of(loads, limits, start=start, boots=(boot,))[boot]
 
@@ -162,9 +163,9 @@ def posterior_of(
 def posteriors_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boots: Sequence[int | None]
 ) -> dict[int | None, Posterior]:
-    # From half of the lowest rate to twice the highest.
     """Returns the result of `posterior_of` for each number in `boots`."""
     powers = [math.log2(load.rate / start) for load in loads]
+    # From half of the lowest rate to twice the highest.
     grid = start, math.floor(min(powers)) - 1, math.ceil(max(powers)) + 1
     logs = _logs(grid)
     above = {boot: np.ones_like(logs) for boot in boots}
@@ -178,7 +179,7 @@ def posteriors_of(
 def _of_limit(
     loads: Sequence[RateTried], name: str, limit: float, grid: Grid, boots: Sequence[int | None]
 ) -> Iterator[tuple[int | None, _Array]]:
-    """Yields each number in `boots` with the probabilities of its capacities on the grid, by the limit `name` alone."""
+    """Yields each start-up's number and the probability of each capacity, by the limit `name` alone."""
     logs, allowed = _logs(grid), share_allowed(name, limit)
     seen: dict[int, _Array] = {}
     for load in loads:
@@ -203,10 +204,7 @@ def _of_limit(
 
 
 def _of_others(logs: _Array) -> _Array:
-    """Returns what one start-up tells about others: its log likelihood of each pace, made less certain.
-
-    `logs` are the start-up's own values. A pace is the rate that a server keeps up with, and start-ups differ in it.
-    """
+    """Returns one start-up's log likelihoods, made less certain for use with other start-ups."""
     likely, most = _likely(logs)
     (near,) = _blurred(likely, SEARCH.boot_sd)
     return np.asarray(np.log((1 - SEARCH.apart) * near + SEARCH.apart * likely.mean(axis=-1, keepdims=True)) + most)
@@ -214,11 +212,11 @@ def _of_others(logs: _Array) -> _Array:
 
 @lru_cache(maxsize=512)
 def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds: float, grid: Grid) -> _Array:
-    """Returns the log likelihood of one load's result, for all combinations of four unknowns.
+    """Returns the log likelihood of one load's result, for each combination of four unknowns.
 
-    The axes are `SEARCH.pace_sds`, `SEARCH.together`, `SEARCH.slopes` and the grid's rates. `beyond` of `made` requests
-    exceeded the limit, and a share `allowed` of them may. If `beyond` is None, the load only shows that its rate was
-    too high. `at` is the load's log rate, less the room from `room_of`. `crowds` comes from `_crowds`.
+    The axes are `SEARCH.pace_sds`, `SEARCH.together`, `SEARCH.slopes` and the possible rates. Of `made` requests,
+    `beyond` exceeded the limit, and a share `allowed` may. If `beyond` is None, the load only shows that its rate was
+    too high. `at` is the load's log rate without the room from `room_of`.
     """
     from scipy.special import expit, gammaln
 
@@ -247,26 +245,27 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
 
 
 def _crowds(made: int) -> float:
-    """Returns how much the pace of a load with `made` requests varies by chance: a standard deviation, in log rate.
+    """Returns how much the rate that a server keeps up with varies by chance between loads of `made` requests.
 
-    The cause is that requests come close together in some loads. A pace is the rate that a server keeps up with.
+    This is a standard deviation, in log rate. The cause is that requests come closer together in some loads.
     """
     return min(SEARCH.crowding / math.sqrt(made), SEARCH.most_crowding)
 
 
 def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> tuple[float, float, bool]:
-    """Returns three facts about loads of `made` requests in `seconds`: room, deviation, and whether they are short.
+    """Returns (room, deviation, whether it is short) for a load of `made` requests that takes `seconds`.
 
-    A load's pace is the rate that the server keeps up with in it. The room is how far the median load's pace lies above
-    the capacity. The deviation is the standard deviation of other loads' paces. Both are logarithms. A short load is
-    over before a visible backlog reaches the limit. If it `broke` the limit, its rate was far above the capacity.
+    The rate that a server keeps up with varies between loads. The room is how far this rate lies above the capacity in
+    the median load. The deviation is its standard deviation. Both are logarithms. A short load ends before a visible
+    backlog reaches the limit. If it `broke` the limit, its rate was far above the capacity.
 
-    At the capacity, all loads together just meet a limit. But a few crowded loads have most of the slow requests. If
-    one of ten loads has a tenth of its requests beyond a p99, this is 1 % of all. Then nine of ten loads meet it, and
-    the median one has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.) Failures need no queue, so no room.
+    The median load has room because a few crowded loads have most of the slow requests. An example is a p99 limit at
+    the capacity. In one of ten loads, a tenth of the requests exceeds the limit. This is 1 % of all requests, so the
+    limit is just met. But the other nine loads meet it with room. (With M/D/1 and a p99 of 100 ms, 92 % of loads meet
+    it.)
     """
     if percent_of(name) is None:
-        return 0.0, _crowds(made), False
+        return 0.0, _crowds(made), False  # failures need no queue
     held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
     by_chance = SEARCH.middle_room * _crowds(made) * NormalDist().inv_cdf(held)
     breaks, falls_behind = SEARCH.visible_growth * limit / max(seconds, limit), math.log1p(SEARCH.most_backlog(made))
@@ -278,16 +277,16 @@ def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool =
 
 
 def _likely(logs: _Array) -> tuple[_Array, _Array]:
-    """Returns the likelihoods, scaled so that each row's greatest is 1, and the logarithm of each row's greatest."""
+    """Returns likelihoods, and each row's greatest log likelihood. Rows are scaled to a greatest likelihood of 1."""
     most = logs.max(axis=-1, keepdims=True).astype(np.float64)
     return np.exp(logs - most), most
 
 
 def _blurred(likely: _Array, *sds: float) -> _Array:
-    """Returns copies of `likely`, one for each of `sds`, on a new first axis. The last axis is for the grid's rates.
+    """Returns copies of `likely`, one for each of `sds`, on a new first axis.
 
-    A copy is smoothed along the last axis by a normal distribution with this standard deviation, in log rate. Beyond
-    both ends of the axis, the end's value continues.
+    Each copy is smoothed along the rates, the last axis. `sds` are the standard deviations of this smoothing, in log
+    rate.
     """
     reach = math.ceil(4 * max(sds) / _STEP)
     padded = np.pad(likely, [(0, 0)] * (likely.ndim - 1) + [(reach, reach)], mode="edge")
@@ -336,12 +335,12 @@ class Estimate:
     sd: float
     """Standard error of `mean`, without the differences between start-ups."""
     boots: Mapping[int, float]
-    """Each start-up's capacity, by its number. Loads of other start-ups count a little. `mean` is the mean of these."""
+    """Each start-up's capacity, by its number. `mean` is their mean."""
     broken: str
     """Name of the limit that breaks first as the rate grows; empty if no load broke a limit."""
 
     def margin(self, stabilised: Iterable[str]) -> float:
-        """Returns half the width of the interval around `mean`, which has `Rules.confidence`.
+        """Returns half the width of the interval around `mean`, at `Rules.confidence`.
 
         It includes the spread between start-ups. `stabilised` names the sources of chance that were fixed in all
         start-ups, such as `hash seed`.
@@ -357,7 +356,7 @@ class Estimate:
 def next_load(
     search: Search, seen: Sequence[RateTried], *, left_s: float, boot: int = 0
 ) -> NextLoad | CapacityEnd | None:
-    """Returns the next load for the start-up `boot`, or why the whole search has ended.
+    """Returns the start-up's next load, or why the whole search has ended.
 
     Returns None if this start-up needs no more loads, or if `left_s` is too short for another load. `seen` contains all
     loads so far.
@@ -385,7 +384,7 @@ def next_load(
 
 
 def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
-    """Returns the estimated capacity. None if no load in `seen` is usable (see `_told`)."""
+    """Returns the estimated capacity. None if no load in `seen` is usable."""
     told = _told(seen)
     if not told:
         return None
@@ -406,7 +405,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:
-    """Returns the usable loads, which have requests and for which the load generator was fast enough."""
+    """Returns the usable loads: they have requests, and the load generator was fast enough."""
     return tuple(load for load in seen if load.made and not load.by_generator)
 
 
@@ -422,9 +421,9 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
 
 
 def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
-    """Returns the rates that the load generator failed to make, if they are above all rates that it made.
+    """Returns the rates that were too high for the load generator.
 
-    It failed to make lower rates only by chance.
+    If it made a higher rate, it failed only by chance.
     """
     made = max((load.rate for load in _told(seen)), default=0.0)
     return [load.rate for load in seen if load.by_generator and load.rate > made]
@@ -435,10 +434,7 @@ def _highest_held(seen: Sequence[RateTried]) -> float | None:
 
 
 def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterior, load: NextLoad, boot: int) -> float:
-    """Returns the rate at which half of the loads like `load` would meet the limit that breaks first.
-
-    `known` is the posterior of the start-up `boot` for all broken limits.
-    """
+    """Returns the rate at which half of the loads like `load` would meet the limit that breaks first."""
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
@@ -449,11 +445,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
-    """Returns the rate to try next: `rate`, unless it is too far from the loads so far.
-
-    If all loads met the limits, the next rate is higher by a fixed factor. If some loads did, it is at most twice their
-    highest rate. If none did, it is below the lowest rate tried. It is never more than the generator can make.
-    """
+    """Returns the rate to try next: `rate`, or a rate that is nearer to earlier loads."""
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
         rate = held * (SEARCH.climb if len(told) == 1 else 2)
@@ -481,7 +473,7 @@ def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
 def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
     """Returns the limits that some load broke, or all limits if none was broken.
 
-    Only a broken limit shows how near the capacity is. If a load falls behind, all latency limits count as broken.
+    Only a broken limit shows how near the capacity is. If a load fell behind, all latency limits count as broken.
     """
     behind = any(load.falls_behind for load in told)
     broken = {

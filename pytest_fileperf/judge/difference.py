@@ -27,15 +27,15 @@ class Threshold:
     limit: float
     """The tolerance as a log ratio: log(1 + tolerance)."""
     alpha: float
-    """Accepted probability of the error that a version seems to differ although it does not."""
+    """Accepted probability that versions seem to differ although they do not."""
     bound_error: float
-    """Accepted probability of the error that a version seems to differ by more than `limit` although it does not."""
+    """Accepted probability that versions seem to differ by more than `limit` although they do not."""
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
         """Returns the threshold for a tolerance.
 
-        With 0.05, a new duration may be 1.05 times the old one. An old rate may be 1.05 times the new one.
+        With 0.05, a duration may grow by a factor of 1.05, and a rate shrink by this factor.
         """
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
@@ -48,7 +48,7 @@ class Threshold:
 class Difference:
     """How much worse the new version is, as a log ratio: above 0 is worse for any metric.
 
-    All bounds are one-sided. The parameter `error` of methods is a bound's probability of error, by Student's t.
+    All bounds are one-sided. In methods, `error` is a bound's probability of error, by Student's t.
     """
 
     worse: float
@@ -101,13 +101,13 @@ class Differences:
 
     metric: Metric
     main: Difference
-    """The difference of a rate in typical turns, if both versions were loaded in alternating turns. Otherwise the
-    difference by all requests."""
+    """The difference of a rate in typical moments, if both versions were loaded alternately. Otherwise the difference
+    by all requests."""
     guard: Difference | None = None
     """A rate's difference over all turns, or a percentile's difference for the requests between stalls. A stall is a
     pause of all requests."""
     pass_error: float
-    """Probability of error with which a PASS says that there is no loss."""
+    """Accepted probability that a PASS overlooks a loss."""
 
     @property
     def is_calm(self) -> bool:
@@ -130,21 +130,20 @@ class Differences:
 
     @property
     def tolerances(self) -> float:
-        """A PASS excludes that `main` is worse by this many tolerances plus `Rules.excluded_more`."""
+        """A PASS rules out that `main` is worse by this many tolerances plus `Rules.excluded_more`."""
         return RULES.tail_tolerances if self.is_calm else 1.0
 
     def excluded(self, limit: float) -> float:
-        """Returns the worsening of `main` that a PASS excludes, as a log ratio."""
+        """Returns the worsening of `main` that a PASS rules out, as a log ratio."""
         return self.tolerances * limit + RULES.excluded_more
 
     def seems_well(self, limit: float) -> bool:
         return self.main.worse <= limit and self.main.is_below(self.excluded(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
-        """Returns whether the `guard` (a second estimate) still allows a great loss. If so, the outcome isn't PASS.
+        """Returns whether the guard still allows a great loss. If so, the outcome isn't PASS.
 
-        `limit` is the tolerance as a log ratio. Always False without a guard, and for metrics such as latency, which
-        get worse by growing.
+        `limit` is the tolerance as a log ratio. False if the metric isn't a rate.
         """
         if self.guard is None or self.metric.worse_sign > 0:
             return False
@@ -152,7 +151,7 @@ class Differences:
 
 
 def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:
-    """Returns the outcome (None if undecided). Also returns the guard if only the guard shows a regression, else None.
+    """Returns the outcome (None if undecided), and the guard if only the guard shows a regression.
 
     The module docstrings of `gate` and `paired` have the rules.
     """
@@ -173,10 +172,9 @@ def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Di
 def judged(
     levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
 ) -> MetricComparison:
-    """Returns `levels`, a comparison with a metric's two values, completed by an outcome and an interval.
+    """Returns a copy of the comparison `levels` with an outcome, and with the interval of the difference `shown`.
 
-    The interval comes from the difference `shown`. The outcome None becomes INCONCLUSIVE. `seen` is the least
-    worsening, as a share, that would have been found. The result omits `seen` if it is too great to be of use.
+    The outcome None becomes INCONCLUSIVE. `seen` is the least worsening, as a share, that would have been found.
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
@@ -203,10 +201,8 @@ def compare_counts(
 ) -> MetricComparison:
     """Judges exact counts such as database queries per request.
 
-    `base` and `now` contain each start-up's count and variance. Time adds no noise to counts: they differ only if
-    requests or start-ups differ. So one start-up suffices. The outcome is REGRESSED if the growth surely exceeds
-    `Rules.least_counted`, tolerance and floor. It must also exceed four standard errors, which is enough for any
-    session's probability of error.
+    `base` and `now` contain each start-up's count and variance. One start-up suffices, because time adds no noise to
+    counts. The outcome is REGRESSED if the growth surely exceeds `Rules.least_counted`, tolerance and floor.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -219,6 +215,7 @@ def compare_counts(
     interval: dict[str, Any] = {"low": low, "high": high, "confidence": RULES.confidence}
     found = compared(base=old, now=new, change=change, **interval)
     limit = max(RULES.least_counted, found.tolerance * old, found.floor)
+    # Four standard errors are enough for any session's probability of error.
     if abs(more) - margin > limit and abs(more) > RULES.counted_errors * error:
         if more > 0:
             return found.with_outcome(Outcome.REGRESSED, None)
@@ -229,11 +226,7 @@ def compare_counts(
 
 
 def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the mean of the start-ups' values, and the variance of this mean.
-
-    `boots` has (value, variance) for each start-up. The mean's variance comes from these variances, or from the spread
-    of the values if it is greater.
-    """
+    """Returns the mean of the start-ups' values, and its variance. `boots` has (value, variance) for each start-up."""
     values, variances = zip(*boots, strict=True)
     between = variance(values) if len(boots) > 1 else 0.0
     return fmean(values), max(fmean(variances), between) / len(boots)
@@ -242,11 +235,12 @@ def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:
     """Returns a variance between the observed and the `usual` variance.
 
-    The observed one comes from `squares`, a sum of squared deviations with `df` degrees of freedom. `usual` weighs as
-    much as `weight` degrees of freedom. Three values alone show their spread only to a factor of two. If they happen to
-    agree, any change would be "significant". Source: Smyth, "Linear models and empirical Bayes methods for assessing
-    differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3; here the usual
-    variance is a constant.
+    The observed variance comes from `squares`, a sum of squared deviations with `df` degrees of freedom. `usual` weighs
+    as much as `weight` degrees of freedom. Three values alone show their spread only to a factor of two. If they
+    happened to agree, any change would be "significant".
+
+    Source: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+    experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3; here the usual variance is a constant.
     """
     return (weight * usual + squares) / (weight + df)
 

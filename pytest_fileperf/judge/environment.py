@@ -31,7 +31,10 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Machine and Python of a run. Two runs compare only if all fields but packages and conditions are equal."""
+    """Machine and Python of a run.
+
+    Two runs can be compared only if all fields but `packages` and `conditions` are equal.
+    """
 
     system: str
     """`Linux`, `Darwin`, `Windows`."""
@@ -42,12 +45,13 @@ class Environment:
     cores: int
     """Logical processors that this process may use."""
     python: str
-    """`CPython 3.11`: runs on different patch releases compare."""
+    """Such as `CPython 3.11`. Runs on different patch releases can be compared."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """The version of every installed package, by name. Runs compare even if these differ, to find slow upgrades."""
+    """The version of every installed package, by name. Compared runs may have different packages, to find slow
+    upgrades."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Other causes of slowness, by name: the exact Python version and the container's CPU limit. Runs compare even if
-    these differ."""
+    """Other causes of slowness, by name: the exact Python version and the container's CPU limit. They may differ
+    between compared runs."""
 
     @classmethod
     def current(cls, cpuinfo: Path = _CPUINFO) -> Environment:
@@ -93,7 +97,6 @@ class Environment:
 
 
 def was_is(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
-    """Returns a text such as `load.rounds was 4, is 8`, for the value of `key` in both mappings."""
     return f"{key} was {_shown(before, key)}, is {_shown(after, key)}"
 
 
@@ -103,9 +106,9 @@ def differences(
     *,
     said: Callable[[str, Mapping[str, object], Mapping[str, object]], str] = was_is,
 ) -> dict[str, str]:
-    """Returns a text for each key whose JSON values differ in two mappings.
+    """Returns a text for each key whose JSON values differ in two mappings: `load.rounds was 4, is 8`.
 
-    `said` makes the text from the key and both mappings. The keys of nested objects are joined by dots: `load.rounds`.
+    `said` makes the text from the key and both mappings. Dots join the keys of nested objects.
     """
     before, after = dict(_flat(was)), dict(_flat(now))
     return {
@@ -118,9 +121,9 @@ def differences(
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Returns a text per changed package: `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`.
 
-    May end with `and 12 more`. The server's packages come first. If `was` contains only server packages, as in the
-    first baselines, other packages are left out.
+    The server's packages come first. The last text may be `and 12 more`.
     """
+    # The first baselines contain only server packages.
     if set(was) <= set(SERVER_PACKAGES):
         now = server_packages(now)
     changed = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
@@ -148,9 +151,9 @@ def _package_change(name: str, was: str | None, now: str | None) -> str:
 
 
 def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """Returns each plain JSON value as (place, value). A place is the keys to it, joined by dots: `load.rounds`.
+    """Returns each plain JSON value as (place, value). A place has the keys to the value: `load.rounds`.
 
-    Objects in a list have their `name`, or else their number, as key. `prefix` begins each place.
+    Objects in a list have their `name`, or else their number, as key.
     """
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
@@ -194,7 +197,7 @@ def cpu_limit(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
 
 def _quota_in(group: Path) -> list[float]:
-    """Returns a list with the control group's limit, in cores. The list is empty if the group has no limit."""
+    """Returns the control group's limit in cores, as a list; empty if the group has no limit."""
     for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
@@ -217,7 +220,7 @@ def _cpu_model(machine: str, cpuinfo: Path) -> str:
 
 
 def _model_of(block: str) -> str:
-    """Returns the processor's model from its block of lines in `/proc/cpuinfo`; empty if they name no model.
+    """Returns the processor's model from its block of lines in `/proc/cpuinfo`; empty if no line has a model.
 
     A name such as `AMD EPYC` may stand for many generations, so the generation's numbers follow.
     """

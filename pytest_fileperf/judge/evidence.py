@@ -1,6 +1,6 @@
-"""A recording's evidence for a comparison, small enough to store: round values and latencies per start-up.
+"""A recording's evidence: the part that comparisons need, and that is small enough to store.
 
-The modules `paired`, `ranks` and `gate` judge by this evidence.
+It has each start-up's rounds and latencies. The modules `paired`, `ranks` and `gate` judge by this evidence.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class OtherAnswers:
     of: str = ""
     """The part of a load, or the step of a journey, whose answers differ; empty for the whole load."""
     sizes: tuple[float, ...] = ()
-    """Mean bytes of a good answer: two values, for the old and the new version."""
+    """Mean bytes of a good answer: for the old, then the new version."""
     base_statuses: Mapping[int, float]
-    """Each HTTP status with its share among all answers of the old version."""
+    """By HTTP status: its share of the old version's answers."""
     now_statuses: Mapping[int, float]
 
 
 def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[OtherAnswers, ...]:
-    """Returns one item that says how the answers differ. Empty if they do not differ, or if too little is known."""
+    """Returns how the answers differ. Empty if they don't differ, or if too little is known."""
     (base_sizes, base_statuses), (now_sizes, now_statuses) = map(_answers_of, (base, now))
     sizes = _other_sizes(base_sizes, now_sizes)
     if not _other_statuses(base_statuses, now_statuses):
@@ -65,7 +65,7 @@ def _answers_of(side: Recording | Evidence) -> tuple[Sequence[Sequence[float]], 
 
 
 def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
-    """Returns a tuple for each start-up. It has the mean bytes of a good answer in each of the start-up's rounds."""
+    """Returns the mean bytes of a good answer: for each start-up, a value per round."""
     rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
     by_boot: dict[int, list[float]] = {}
     for round_ in rounds:
@@ -75,7 +75,6 @@ def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
 
 
 def _statuses_of(recording: Recording) -> dict[int, int]:
-    """Returns how many answers had each HTTP status. Answers of failed requests count."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
@@ -101,9 +100,9 @@ def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def _growth(boots: Sequence[Sequence[float]]) -> float:
-    """Returns how much answers grow on average between the first and the second half of a start-up's rounds, in bytes.
+    """Returns how many bytes answers grow, on average, from the first to the second half of a start-up.
 
-    `boots` has the mean size in each round, by start-up.
+    `boots` has each start-up's mean sizes, by round.
     """
     halves = [(boot[: len(boot) // 2], boot[len(boot) // 2 :]) for boot in boots if len(boot) > 1]
     return abs(fmean(fmean(late) - fmean(early) for early, late in halves)) if halves else 0.0
@@ -135,23 +134,22 @@ class BootEvidence:
     """The figures of one start-up of one version."""
 
     turns: tuple[Mapping[str, float], ...]
-    """Each round's known metrics, by name, in SI units. If two versions are loaded alternately, a round is a turn, and
-    turn i of both makes cycle i. Otherwise rounds with enough requests also have percentiles."""
+    """For each round: its known metrics by name, in SI units. If two versions are loaded alternately, a round is called
+    a turn."""
     latency: Histogram
-    """Latencies of all successful requests, including requests that end after the last round."""
+    """Latencies of all successful requests, even if they end after the last round."""
     stretches: tuple[Histogram, ...] = ()
-    """If two versions are loaded alternately: `latency` for each turn. A request that ends between two turns counts in
-    the later one. A request that ends after the last turn counts in the last one."""
+    """If two versions are loaded alternately: the latencies in each turn. Requests that end between two turns count in
+    the later turn."""
     typical: tuple[Mapping[str, float], ...] = ()
-    """If two versions are loaded alternately: each turn's rates at its typical pace (`Round.typical_rps`), by metric.
-    Empty for a turn without a typical pace."""
+    """If two versions are loaded alternately: each turn's rates without stalls, by metric (`Round.typical_rps`). Empty
+    for a turn with hardly any answers."""
     runs: Mapping[str, float]
-    """Metrics that are known only for a whole load, such as `rss`: values in SI units, by name."""
+    """By name: metrics that have one value for the whole load, such as `rss`, in SI units."""
     variances: Mapping[str, float] = field(default_factory=dict)
     """For some metrics in `runs`: the variance of the value's logarithm."""
     memory: Course = ()
-    """Points in the order of time: a number of answered requests, and the peak memory until then in bytes. Empty in
-    older baselines."""
+    """(answered requests so far, peak memory so far in bytes), in order of time. Empty in older baselines."""
     sizes: tuple[float, ...] = ()
     """Mean bytes of a good answer in each round. Empty if two versions are loaded alternately, and in older
     baselines."""
@@ -161,9 +159,9 @@ class BootEvidence:
         return self.latency.count
 
     def rate(self, name: str) -> float | None:
-        """Returns a metric's mean over all turns, which are equally long. None if no turn has the metric."""
+        """Returns a metric's mean over all turns. None if no turn has the metric."""
         known = [turn[name] for turn in self.turns if name in turn]
-        return fmean(known) if known else None
+        return fmean(known) if known else None  # all turns are equally long
 
     def after(self, requests: int) -> BootEvidence:
         """Returns a copy whose memory (`rss`) is the peak memory after this number of requests."""
@@ -171,7 +169,6 @@ class BootEvidence:
         return replace(self, runs={**self.runs, "rss": float(np.interp(requests, served, peaks))})
 
     def to_json(self) -> dict[str, object]:
-        """Returns JSON values. `rounds` has a list for each metric, with `null` for rounds without a value."""
         names = sorted({name for values in self.turns for name in values})
         told = {
             "latency": self.latency.encode(),
@@ -214,7 +211,8 @@ class Evidence:
 
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()
-    """Sources of chance that were fixed in every start-up: `hash seed`, `addresses`; before 0.2 also `allocator`."""
+    """Sources of chance that were fixed in every start-up: `hash seed`, `addresses`. Baselines from before version 0.2
+    may also have `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """By HTTP status: the number of answers. Empty in older baselines."""
 
@@ -244,10 +242,7 @@ class Evidence:
 
 
 def evidence_of(recording: Recording) -> Evidence:
-    """Returns the part of a recording that comparisons need: the evidence of its start-ups, and its answers' statuses.
-
-    `Evidence.stabilised` has the sources of chance, such as `hash seed`, that were fixed in every start-up.
-    """
+    """Returns the part of a recording that comparisons need."""
     first = recording.boots[0].stabilised if recording.boots else ()
     return Evidence(
         boots=tuple(_boot_evidence(recording, boot) for boot in recording.boots),
@@ -278,7 +273,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
 
 
 def reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
-    """Returns the greatest number of requests that each start-up answered. None if a start-up has no `memory`."""
+    """Returns a number of requests that all start-ups reached. None if a start-up has no `memory`."""
     courses = [boot.memory for boot in boots]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 
@@ -294,10 +289,7 @@ def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
 
 
 def significant(value: float, digits: int = 5) -> float:
-    """Returns the value, rounded to significant digits for a file.
-
-    Five digits are finer than any noise, and diffs stay readable.
-    """
+    """Rounds to significant digits. Five are finer than any noise, and keep diffs readable."""
     return float(f"{value:.{digits}g}")
 
 
@@ -331,21 +323,21 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
 # On the log scale a change is a ratio, whatever the unit, and relative noise becomes even.
 
 HODGES_LEHMANN_COST = math.pi / 3
-"""For normally distributed values: the variance of `hodges_lehmann`, over the variance of the mean. If a few values are
-far off, it is below 1."""
+"""The variance of `hodges_lehmann` over the variance of the mean, for normally distributed values. If a few values are
+far off, the ratio is below 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """The values of a metric for one version: natural logarithms of values in SI units."""
+    """A metric's values for one version, as natural logarithms. The values are in SI units."""
 
     boots: tuple[float, ...]
     """One value per start-up; never empty."""
     rounds: tuple[tuple[float, ...], ...]
-    """For each start-up in `boots`: the values of its rounds, as far as known."""
+    """For each start-up in `boots`: the known values of its rounds."""
     sampling: float | None
-    """Mean variance of the values in `boots` that comes from few requests (percentiles) or few loads (a capacity). None
-    for other metrics."""
+    """Mean variance of a start-up's percentile or capacity that comes from few requests or few loads. None for other
+    metrics."""
 
     @property
     def mean(self) -> float:
@@ -358,10 +350,9 @@ class Level:
 
 
 def level_of(metric: Metric, evidence: Evidence) -> Level | None:
-    """Returns the metric's value for each start-up of a version. None if no start-up has a value above 0.
+    """Returns the metric's value in each start-up. None if no start-up has a value above 0.
 
-    A percentile comes from all latencies of a start-up, because single rounds have few requests. If rounds have the
-    metric, it is their Hodges–Lehmann estimate, because a few are far off. Other metrics have one value per start-up.
+    A percentile comes from all latencies of a start-up, because single rounds have few requests.
     """
     values, rounds, sampling = [], [], []
     for boot in evidence.boots:
@@ -388,7 +379,8 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
         value = boot.runs.get(metric.name, 0.0)
         return math.log(value) if value > 0 else None
     known = [values[metric.name] for values in boot.turns if metric.name in values]
-    # A round in which nothing ended (few, long requests) has no logarithm, but the mean counts it.
+    # A few rounds are far off, so this isn't a mean. But if nothing ended in a round (long requests), it has no
+    # logarithm, and only a mean counts it.
     return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
 
 
@@ -399,14 +391,14 @@ def counts_of(metric: Metric, boots: Iterable[BootEvidence]) -> list[tuple[float
 
 
 def value_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric's value in its unit, as `gate.compare` uses it. None if no start-up has a value."""
+    """Returns the metric's value as `gate.compare` judges it. None if no start-up has a value."""
     if metric.is_counted:
         return measured_of(metric, evidence)
     return None if (level := level_of(metric, evidence)) is None else level.value
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric's value over all start-ups, as reports show it. None if the metric was not measured."""
+    """Returns the metric's value as reports show it. None if the metric was not measured."""
     if metric.percentile is not None:
         return percentile_of(evidence.boots, metric.percentile)
     found = []
@@ -424,21 +416,21 @@ def percentile_of(boots: Iterable[BootEvidence], percent: float) -> float | None
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
-    """Returns the median of the mean of every two values. Each value is also paired with itself.
+    """Returns the Hodges–Lehmann estimate: the mean of every two values, and these means' median.
 
-    Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611. For normal
-    values it is nearly as exact as the mean. If up to 29 % of the values are far off, it hardly moves.
+    Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611. For normally
+    distributed values it is nearly as exact as the mean. If up to 29 % of the values are far off, it hardly moves.
     """
     ordered = sorted(values)
     return median((low + high) / 2 for index, low in enumerate(ordered) for high in ordered[index:])
 
 
 def biweight(values: Sequence[float]) -> float:
-    """Returns Tukey's biweight: a mean in which values count less the farther off they are.
+    """Returns Tukey's biweight: a mean in which values that are far off count less, or not at all.
 
-    Values very far off do not count. Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10: six median
-    absolute deviations, repeated to its fixed point. For normal values it is nearly as exact as the mean. If up to half
-    of the values lie far off on both sides, it hardly moves.
+    Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10, with a reach of six median absolute
+    deviations. For normally distributed values it is nearly as exact as the mean. If up to half of the values are far
+    off on both sides, it hardly moves.
     """
     location = centre = median(values)
     reach = 6 * median(abs(value - centre) for value in values)
@@ -455,10 +447,10 @@ def biweight(values: Sequence[float]) -> float:
 def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
     """Returns the variance of rounds within a start-up, and its degrees of freedom.
 
-    Both are 0 if no start-up has two rounds. The variance comes from the median absolute difference of two rounds of
-    the same start-up. So rounds that are far off hardly change it. A variance around a mean of few rounds would be too
-    small.
+    Both are 0 if no start-up has two rounds.
     """
+    # Two rounds of one start-up are compared, because a variance around a mean of few rounds would be too small. The
+    # median is taken, because rounds that are far off hardly change it.
     boots = [rounds for level in levels for rounds in level.rounds]
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
     if not gaps:
@@ -469,7 +461,7 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
 
 
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
-    """Returns how much few rounds make a start-up's value vary: a variance, as a mean over all start-ups.
+    """Returns the variance of a start-up's value that comes from its few rounds, as a mean over start-ups.
 
     `round_variance` is the variance of one round.
     """
@@ -479,13 +471,13 @@ def variance_of_location(round_variance: float, levels: Sequence[Level]) -> floa
 
 
 def quantile_variance(latency: Histogram, percent: float, *, clustering: float = 1.0) -> float:
-    """Returns the variance of the logarithm of a measured percentile, from the binomial interval of its rank.
+    """Returns how uncertain a measured percentile is: the variance of its logarithm.
 
-    The number of samples below the true percentile is binomial. So ranks n·q ± 2 sqrt(n·q·(1-q)) contain it with 95 %
-    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2). A quarter of the distance between the values at these
-    ranks is the deviation. Ranks for 68 % might miss a jump of the latency just beside the percentile. `clustering` is
-    how many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
+    `clustering` says how many requests are slow together, for example in the same pause (`clustering_of`).
     """
+    # The number of requests below the true percentile is binomial. So the ranks n·q ± 2 sqrt(n·q·(1-q)) contain it with
+    # 95 % (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2). Their values are four deviations apart. Ranks
+    # for 68 % might miss a jump of the latency just beside the percentile.
     count, share = latency.count, percent / 100
     half = 2 * math.sqrt(clustering * count * share * (1 - share))
     low, high = (
@@ -498,11 +490,10 @@ def quantile_variance(latency: Histogram, percent: float, *, clustering: float =
 def excess_of(
     stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
 ) -> tuple[float, float]:
-    """Returns two sums of squares, whose ratio shows how many slow requests come together (see `clustering_of`).
+    """Returns how unevenly slow requests are spread over the stretches of a load, and the value expected by chance.
 
-    Slow requests are beyond the percentile over all stretches of time. The first sum shows how much their number
-    differs between stretches. The second one is expected if requests are slow independently. `most` takes the number of
-    requests in a stretch, and returns how many of them may count as slow.
+    Both are sums of squares. A request is slow if it is beyond the percentile of all stretches. `most` takes the number
+    of requests in a stretch, and returns how many of them may count as slow.
     """
     if not stretches:
         return 0.0, 0.0
@@ -519,21 +510,21 @@ def excess_of(
 
 
 def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
-    """Returns how many slow requests come together, from results of `excess_of`; at least 1.
+    """Returns how many slow requests come together on average, from results of `excess_of`; at least 1.
 
-    Slow requests are beyond a percentile. This is the design effect of a share in cluster samples. (Woodruff,
-    "Confidence intervals for medians and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, turns such an
-    interval of the share into an interval of the percentile.)
+    In statistics this is the design effect of a share in cluster samples. (Woodruff, "Confidence intervals for medians
+    and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, turns a share's interval into a percentile's
+    interval.)
     """
     found, expected = (math.fsum(parts) for parts in zip((0.0, 0.0), *excesses, strict=True))
     return max(1.0, found / expected) if expected > 0 else 1.0
 
 
 def tail_factor(metric: Metric) -> float:
-    """Returns how much more a percentile varies than a rate: its number of nines squared, at least 1.
+    """Returns how many times as much as a rate the metric varies.
 
-    This is 1 for p90 and below, 1.7 for p95, 4 for p99 and 9 for p99.9. It is a rule of thumb: where p50 varied by 2 to
-    10 %, p99 did by 12 to 39 %.
+    This is a percentile's number of nines, squared: 4 for p99 and 9 for p99.9, but 1.7 for p95. It is at least 1. This
+    rule of thumb comes from measurements: if p50 varied by 2 to 10 %, p99 varied by 12 to 39 %.
     """
     if metric.percentile is None:
         return 1.0
@@ -550,7 +541,7 @@ def tail_factor(metric: Metric) -> float:
 
 
 def precision_of(metric: Metric, evidence: Evidence) -> float:
-    """Returns the standard error of the metric's logarithm within this session. Infinite if no start-up has a value."""
+    """Returns the standard error of the metric's logarithm. Infinite if no start-up has a value."""
     level = level_of(metric, evidence)
     if level is None:
         return math.inf
@@ -559,9 +550,9 @@ def precision_of(metric: Metric, evidence: Evidence) -> float:
 
 
 def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[str]) -> tuple[float, float]:
-    """Returns the variance of a start-up's log value and its degrees of freedom, from one version or both.
+    """Returns the variance of a start-up's log value, and its degrees of freedom.
 
-    `held` contains the sources of chance, such as `hash seed`, that were fixed in all of these start-ups.
+    `levels` has one or two versions. `held` names the sources of chance that were fixed, such as `hash seed`.
     """
     boot_sd = usual_sd(RULES.boot_sd, held) * tail_factor(metric)
     within = _within(levels, usual_sd(RULES.round_sd, held))
@@ -609,10 +600,9 @@ def boots_of(pairs: Iterable[Pair]) -> list[BootEvidence]:
 
 
 def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
-    """Returns copies in which all start-ups have their memory (`rss`) after the same number of requests.
+    """Returns copies that have each start-up's memory (`rss`) after the same number of requests.
 
-    All start-ups reached this number. A faster start-up answers more requests in its turns, and memory that it keeps
-    per request would count against it.
+    Otherwise a faster version would seem to need more memory, because it answers more requests.
     """
     pairs = list(pairs)
     requests = reached_by_all(boots_of(pairs))
@@ -622,10 +612,9 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
-    """Returns the evidence on one version from its `rounds` in a pair. A pair is one start-up of each version.
+    """Returns the evidence on one version from its rounds in a pair.
 
-    `boot` is this version's start-up. It is None for a load's part and a journey's step, because facts about start-ups
-    belong to whole loads.
+    `boot` is None for a part or step of a load, because start-ups belong to whole loads.
     """
     rounds = tuple(rounds)
     runs, variances = ({}, {}) if boot is None else _counted(boot)
@@ -653,10 +642,7 @@ def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
 
 
 def _counted(boot: Boot) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the database queries per request, and the variance of their logarithm, each by the metric's name.
-
-    Both are empty if nobody counted queries. The second one is empty if the number never varied.
-    """
+    """Returns the queries per request and the variance of their logarithm. Empty if nobody counted them."""
     if boot.queries is None:
         return {}, {}
     mean, uncertain = boot.queries.mean()

@@ -1,8 +1,8 @@
 """Compares one metric with another session's figures, and decides PASS, IMPROVED, REGRESSED or INCONCLUSIVE.
 
 Model
-    A start-up's log value is   session's level + its own offset + chance in its rounds or requests.
-    A version's level is the mean of its start-ups. `worse` is the difference of the levels in the bad direction.
+    A start-up's log value is   session's mean + its own offset + chance in its rounds or requests.
+    A version's mean is over its start-ups. `worse` says by how much the new mean is worse than the old one.
 
 Variance of `worse`
     start-ups  s² (1/k₁ + 1/k₂), where s² is the variance of a start-up's value (`evidence`).
@@ -10,19 +10,19 @@ Variance of `worse`
     The sum's degrees of freedom are Welch's and Satterthwaite's (Satterthwaite, Biometrics Bull. 2 (1946) 110–114).
 
 Outcome, with L = log(1 + tolerance)
-    REGRESSED     the lower one-sided 95 % bound of `worse` is above L (a t-test against a threshold, as in McCarthy
-                  and Smyth, Bioinformatics 25 (2009) 765–771), and the bound at the error alpha is above 0. The second
-                  condition bounds the errors of a whole session: with Bonferroni's alpha, the probability that
-                  identical code regresses in any gate is at most `Rules.session_alpha`. REGRESSED also if the whole
-                  interval is beyond ten times the tolerance.
+    REGRESSED     two one-sided tests agree. First, `worse` is above L with an error of 5 % (a t-test against a
+                  threshold, as in McCarthy and Smyth, Bioinformatics 25 (2009) 765–771). Second, `worse` is above 0
+                  with the error alpha. The second test is for a whole session: with Bonferroni's alpha, the probability
+                  that identical code regresses in any gate is at most `Rules.session_alpha`. A metric is also REGRESSED
+                  if its whole interval is beyond ten times the tolerance.
     IMPROVED      the same in the good direction.
     PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.excluded_more`), or
-                  2 L + 2 % for a percentile (`Rules.tail_tolerances`): a true loss of that much passes in at most 1 of
-                  20 runs.
+                  2 L + 2 % for a percentile (`Rules.tail_tolerances`). So a true loss of that much passes in at most 1
+                  of 20 runs.
     INCONCLUSIVE  otherwise.
 
-Why Bonferroni and not Holm: a test fails in its own call phase. The p values of later tests do not exist then, so
-nothing can be sorted. Bonferroni over the number of gates is Holm's first step. Holm's later steps are less strict.
+Why Bonferroni and not Holm: Holm's procedure sorts the p values of all tests. But a test fails in its own call phase,
+when the later tests' p values do not exist. Bonferroni is Holm's first step, and a little stricter than the others.
 """
 
 from __future__ import annotations
@@ -63,11 +63,10 @@ from pytest_fileperf.units import as_share
 
 
 class ErrorBudget:
-    """Divides a session's probability of error among its gates, in the order in which they come.
+    """Divides a session's probability of error equally among its gates. A gate is one metric that a test judges.
 
-    A gate is one metric that a test judges. Each gate gets an equal part. If a gate is REGRESSED, the next test uses
-    its part again. Holm's procedure does the same, but needs all p values at once. (Tian and Ramdas, "Online control of
-    the familywise error rate", Stat. Methods Med. Res. 30 (2021) 976–993: the online fallback procedure.)
+    If a gate is REGRESSED, the next test may use its part again. (Tian and Ramdas, "Online control of the familywise
+    error rate", Stat. Methods Med. Res. 30 (2021) 976–993: the online fallback procedure.)
     """
 
     def __init__(self, gates: int) -> None:
@@ -77,13 +76,13 @@ class ErrorBudget:
     def level(self, gates: int, *, of_parts: int = 0) -> float:
         """Returns the probability of error for each gate of the next test.
 
-        `gates` counts the test's gates for the whole load, `of_parts` for parts of the load. Only gates for the whole
-        load have a share of the error. All gates of the test divide these shares.
+        `gates` counts the test's gates for its whole load. Its gates for parts of the load, `of_parts`, share the same
+        error.
         """
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Notes how many gates of the last test are `regressed`. `level` was each gate's probability of error."""
+        """Call this after a test, with its number of REGRESSED gates. `level` was each gate's probability of error."""
         self._left = level * regressed
 
 
@@ -96,10 +95,10 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """Compares a metric of two sessions, by their figures.
+    """Compares a metric's figures from two sessions.
 
-    A duration may grow, or a rate shrink, by a factor of 1 + `tolerance`. `alpha` is this gate's probability of error,
-    from `ErrorBudget`. `sd` is how much sessions differ (see `difference_of`).
+    With a `tolerance` of 0.05, a duration may be 1.05 times as long. `alpha` is this gate's probability of error, from
+    `ErrorBudget`. For `sd` see `difference_of`.
     """
     if metric.is_counted:
         return compare_counts(metric, tolerance, *(counts_of(metric, own.boots) for own in (base, now)))
@@ -145,8 +144,8 @@ def difference_of(
 ) -> Difference:
     """Returns how much worse `now` is than `base`, by their `levels`.
 
-    `sd` is the standard deviation of log values between sessions with unchanged code. `df` is how well it is known, in
-    degrees of freedom.
+    `sd` is how much unchanged code differs between sessions: a standard deviation, as a log ratio. `df` is its degrees
+    of freedom.
     """
     boot, boot_df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
     boots, session = boot * sum(1 / len(level.boots) for level in levels), sd**2
@@ -197,12 +196,10 @@ def judge_stored(
     busy: Busy,
     no_code: str = "",
 ) -> tuple[MetricComparison, ...]:
-    """Compares the code here with stored figures alone. `tolerances` has the tolerance of each metric to judge.
+    """Compares the code here with the stored figures in `found`, the baseline. Without a baseline, outcomes are NEW.
 
-    `found` is the baseline; without one, outcomes are NEW. `alpha` is each gate's probability of error. `no_code` says
-    why the baseline's code was not measured again, and becomes the reason of undecided figures. If a `busy` machine may
-    explain a regression, it is INCONCLUSIVE. If the machine was busy when the baseline was stored, PASS and IMPROVED
-    may become INCONCLUSIVE.
+    `alpha` is the probability of error for each metric in `tolerances`. `no_code` says why the baseline's code was not
+    measured again. An outcome that a busy machine may explain becomes INCONCLUSIVE.
     """
     apart: Reason | None
     if found is None:
@@ -250,11 +247,11 @@ def judge_world(
     saturated: bool,
     busy: Busy,
 ) -> tuple[MetricComparison, ...]:
-    """Compares two figures of the baseline's own code: as it runs `now`, and as stored in `found`.
+    """Judges the environment: compares the figures of the baseline's own code `now` with its stored figures.
 
-    A metric is REGRESSED if it became worse by more than sessions ever differ. `packages`, `conditions` and `identity`
-    belong to the measurement `now`. Metrics without figures are left out. Returns no comparisons if the baseline
-    measured other work or comes from another machine; another Python alone is allowed.
+    A metric is REGRESSED if it became worse by more than sessions ever differ. `identity`, `packages` and `conditions`
+    belong to the measurement `now`. If the baseline measured other work or comes from another machine, nothing is
+    compared.
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
@@ -288,7 +285,7 @@ def judge_world(
 def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
     """Returns the log ratio `worse`, divided by the usual standard deviation between sessions.
 
-    First it subtracts the part of `worse` that a `busy` machine may explain.
+    The part of `worse` that a `busy` machine may explain does not count.
     """
     metric = METRICS[world.metric]
     worse -= busy.explains(metric) if worse > 0 else 0.0
@@ -298,11 +295,10 @@ def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
 def unless_environment(
     comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy
 ) -> tuple[MetricComparison, ...]:
-    """Changes outcomes if the environment became slower since the baseline: machine, packages or settings.
+    """Changes outcomes if the environment (machine, packages or settings) became slower since the baseline.
 
-    `comparisons` judge the code, and `world`, which comes from `judge_world`, judges the environment. If sessions
-    rarely differ so much, PASS and IMPROVED become INCONCLUSIVE. If sessions never do, any outcome becomes REGRESSED:
-    requests that take 30 times as long leave no time to compare. The effect of a `busy` machine doesn't count.
+    `comparisons` judge the code. `world` judges the environment, and comes from `judge_world`. If the environment is
+    clearly slower, PASS and IMPROVED become INCONCLUSIVE. If it is far slower, all outcomes become REGRESSED.
     """
     worlds = {item.metric: item for item in world}
     return tuple(
@@ -321,6 +317,7 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy)
     reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
     # By the nearer bound of the interval: a short measurement on a busy machine knows little.
     least = _deviations(world, min(_bounds(world)), busy)
+    # Even undecided code: requests that take 30 times as long leave no time to compare.
     if least > RULES.environment_failed and world.outcome is Outcome.REGRESSED:
         return world.with_outcome(Outcome.REGRESSED, reason)
     if code.outcome not in _GOOD:
@@ -342,9 +339,8 @@ def judge_same_code(
 ) -> tuple[MetricComparison, ...]:
     """Returns PASS for each metric, because the code equals the baseline's code and cannot be slower.
 
-    Changed packages do not matter, because their cost belongs to the environment. A metric that was not measured `now`
-    is INCONCLUSIVE. All metrics are INCONCLUSIVE if the generator was `saturated` or the baseline measured other work.
-    The comparisons have the baseline's figures if machine profile, work and the server's way of starting are the same.
+    A metric is INCONCLUSIVE if it was not measured. All metrics are INCONCLUSIVE if the load generator was `saturated`,
+    or if the baseline measured other work.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
@@ -368,13 +364,13 @@ def judge_same_code(
 
 
 def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
-    """Makes PASS and IMPROVED INCONCLUSIVE if the load generator was `saturated`: then only a regression can show."""
+    """Makes PASS and IMPROVED INCONCLUSIVE if the load generator was `saturated`, because this may hide a loss."""
     reason, hidden = Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ()
     return _undecided(comparisons, reason, hidden, lambda item: _is_of_load(item) and not _is_counted(item))
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
-    """Makes all outcomes but NEW INCONCLUSIVE if `lost`, which says what part of the load is missing, isn't empty."""
+    """Makes outcomes INCONCLUSIVE if a part of the load is missing. `lost` says which part, or is empty."""
     every = set(Outcome) - {Outcome.NEW} if lost else set()
     return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 
@@ -384,9 +380,8 @@ def unless_left(
 ) -> tuple[MetricComparison, ...]:
     """Makes outcomes INCONCLUSIVE if a version goes on working after its answers, because delayed work saves nothing.
 
-    If only the new version does so, this applies to PASS and IMPROVED. If both do, it applies to IMPROVED. If only the
-    old version does so, it applies to REGRESSED. Memory keeps its outcome. If `base` is None, the old version was not
-    measured, and may also go on working.
+    For example, a new version that delays work may only seem IMPROVED. If `base` is None, the old version was not
+    measured.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
@@ -403,10 +398,10 @@ def unless_left(
 def unless_base_failed(
     comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
 ) -> tuple[MetricComparison, ...]:
-    """Makes most outcomes INCONCLUSIVE if the share of the old version's requests that fail exceeds `allowed`.
+    """Makes outcomes INCONCLUSIVE if more than a share `allowed` of the old version's requests failed.
 
-    Its true rates are higher than the measured ones, so a regression of a rate still counts. Its latencies show
-    nothing, because they only cover the requests that it answered. `title` names the old version.
+    A rate stays REGRESSED, because without failures the old version's rate would be even higher. `title` names the old
+    version.
     """
     failed = sum(round_.failed for round_ in base.rounds)
     made = failed + sum(round_.requests for round_ in base.rounds)
@@ -414,6 +409,7 @@ def unless_base_failed(
         return tuple(comparisons)
     reason = Reason(kind=ReasonKind.BASE_FAILED, count=failed, total=made, side=title)
     comparisons = _undecided(comparisons, reason, _GOOD)
+    # Latencies show nothing, because they only cover the requests that the old version answered.
     return _undecided(
         comparisons,
         reason,
@@ -427,14 +423,13 @@ def unless_unsteady(
 ) -> tuple[MetricComparison, ...]:
     """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if two versions were loaded alternately.
 
-    On a busy machine, the rate at typical moments depends on chance. So a worse typical rate counts only if the rate
-    over the whole load is also worse. A regression does not count if other programs on the new version's core may
-    explain it. `by_others` is by how much they may have lengthened the requests, as a log ratio.
+    `by_others` is how much other programs on the new version's core may have lengthened its requests, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
         if not (busy.is_busy and _is_of_load(item)):
             return False
+        # On a busy machine, the rate at typical moments depends on chance. So the whole load must also be slower.
         if item.total is not None and item.total[0] <= 0 <= item.total[1]:
             return True
         is_of_time = not METRICS[item.metric].of_processes
@@ -446,7 +441,7 @@ def unless_unsteady(
 def unless_other_answers(
     comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
 ) -> tuple[MetricComparison, ...]:
-    """Makes IMPROVED INCONCLUSIVE if the versions give different answers (`other`), because they do different work."""
+    """Makes IMPROVED INCONCLUSIVE if the versions gave different answers (`other`): that is different work."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
         replace(item.undecided(reason), detectable=None) if other and item.outcome is Outcome.IMPROVED else item
@@ -455,13 +450,13 @@ def unless_other_answers(
 
 
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
-    """Makes PASS and IMPROVED INCONCLUSIVE if both versions ran the same `files`, which may hide a loss."""
+    """Makes PASS and IMPROVED INCONCLUSIVE if both versions ran the same `files`: a loss there would not show."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
     return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else (), lambda _: True)
 
 
 def _is_of_load(comparison: MetricComparison) -> bool:
-    """Returns whether events during a load can change the metric. False for start-up times, which are known before."""
+    """Returns whether a load affects the metric. It does not affect start-up times."""
     return not METRICS[comparison.metric].of_start
 
 
@@ -475,18 +470,21 @@ def _undecided(
     of: Collection[Outcome],
     also: Callable[[MetricComparison], bool] = _is_of_load,
 ) -> tuple[MetricComparison, ...]:
-    """Makes comparisons INCONCLUSIVE that have one of the outcomes `of`, and for which `also` is true."""
+    """Makes comparisons INCONCLUSIVE if `of` contains their outcome and `also` returns true."""
     return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
-    """Returns whether a metric is or may be worse than its baseline. To store its new value could hide a slow drift."""
+    """Returns whether a metric is or may be worse than its baseline.
+
+    Storing its new value as the baseline could hide a slow drift.
+    """
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
-    """Makes a regression INCONCLUSIVE if a `busy` machine may explain that it exceeds the tolerance."""
+    """Makes a regression INCONCLUSIVE if a `busy` machine may explain it."""
     least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
     if not busy.is_busy or least > math.log1p(regression.tolerance):
         return regression
@@ -494,7 +492,7 @@ def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricCompari
 
 
 def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricComparison:
-    """Makes PASS or IMPROVED INCONCLUSIVE if the stored figures, from a `busy` machine, may hide a loss."""
+    """Makes PASS or IMPROVED INCONCLUSIVE if the stored figures come from a `busy` machine, and may hide a loss."""
     if not busy.is_busy or comparison.low is None:
         return comparison
     worst = max(_bounds(comparison)) + busy.explains(METRICS[comparison.metric])
@@ -505,12 +503,12 @@ def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricCompa
 
 
 def _bounds(comparison: MetricComparison) -> tuple[float, float]:
-    """Returns how much worse the metric is at the interval's lower end and at its upper end, as log ratios."""
+    """Returns how much worse the metric is at both ends of its interval, as log ratios."""
     return _worse(comparison, comparison.low), _worse(comparison, comparison.high)
 
 
 def _worse(comparison: MetricComparison, change: float | None) -> float:
-    """Returns how much worse a change (a share) makes the metric, as a log ratio; 0 if `change` is None."""
+    """Converts a change, as a share, to a log ratio that is above 0 if the metric got worse."""
     if change is None:
         return 0.0
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)

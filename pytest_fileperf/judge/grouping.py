@@ -24,10 +24,9 @@ def param_id(name: str) -> str:
 
 
 def param_texts(test: TestId) -> dict[str, str]:
-    """Returns each parameter's part of the test's id, by parameter name.
+    """Returns each parameter's part of the test's id, by parameter name: `a` and `1` for `test_upload[a-1]`.
 
-    The id has short names, such as `uvicorn-2` for a server, and names that the user chose. `-` joins its parts, but a
-    part may contain `-` itself. If the id cannot be divided for sure, returns the values as text.
+    A part may itself contain `-`. If the id cannot be divided for sure, returns the values as text.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -39,8 +38,8 @@ def param_texts(test: TestId) -> dict[str, str]:
 def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
     """Returns the parameters for reports, which must not show more than the test's id does.
 
-    A text, number or flag that is in the id stays. Another value becomes its part of the id, or its type's name if that
-    part is uncertain.
+    A text, number or flag that is in the id stays. Another value becomes its part of the id. If this part is uncertain,
+    it becomes the name of its type.
     """
     id_ = param_id(name)
     known = [str(value) if _is_in(value, id_) else None for value in params.values()]
@@ -51,12 +50,12 @@ def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def _is_in(value: object, id_: str) -> bool:
-    """Returns whether a value is one part of an id, or several parts that follow each other."""
+    """Returns whether the value is a part of the id, or several neighbouring parts."""
     return isinstance(value, str | int | float | None) and f"-{value}-" in f"-{id_}-"
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
-    """Returns the parts of an id, which `-` joins. `known` has a text for each known part, and None for an unknown one.
+    """Divides an id at `-` into parts. `known` has the text of each known part, and None for an unknown part.
 
     Returns None unless the id can be divided in exactly one way.
     """
@@ -88,10 +87,7 @@ def parse_group_by(text: str) -> tuple[str, ...]:
 
 
 def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[Result]]:
-    """Returns the results by the title of their group, in order of appearance. "" has the results without a group.
-
-    With `name` and `fullname`, several measurements of one test make a group, because they share the test's name.
-    """
+    """Returns the results by the title of their group, in order of appearance. "" has the results without a group."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(" ".join(filter(None, (_part(result.test, label) for label in labels))), []).append(result)

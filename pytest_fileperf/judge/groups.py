@@ -1,4 +1,4 @@
-"""The record of a session, from which every report is made, with its ranked groups."""
+"""The record of a session with its ranked groups. Every report is made from it."""
 
 from __future__ import annotations
 
@@ -81,9 +81,10 @@ class RankedGroup:
 
 
 def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
-    """Returns the metric that ranks the loads, and each load's evidence. `limits` says what limited each load.
+    """Returns the metric that ranks the loads, and each load's evidence.
 
-    The metric is `p50` if each load reached its fixed rate with enough requests. Otherwise it is `rps`.
+    The metric is `p50` if each load reached its fixed rate with enough requests. Otherwise it is `rps`. `limits` says
+    what limited each load.
     """
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
@@ -129,7 +130,7 @@ def rank(
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
     """Returns evidence for a rate: `side`, or evidence in which each start-up's whole load is one round.
 
-    This is for open loops and for rounds hardly longer than latencies, which show no rate by themselves.
+    Rounds of open loops, and rounds hardly longer than latencies, show no rate by themselves.
     """
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
@@ -146,7 +147,7 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
 def _margins(
     metric: Metric, sides: Sequence[Evidence], levels: Mapping[int, Level], order: Sequence[int]
 ) -> dict[tuple[int, int], float]:
-    """Returns the least difference of two log values that tells them apart, by (better member, other member).
+    """Returns the least difference of log values that tells two members apart, by (better member, other member).
 
     `order` has the members, best first.
     """
@@ -162,8 +163,7 @@ def _margins(
 
 
 def _exp(logarithm: float) -> float:
-    """Returns e to this power, limited to a float's range."""
-    return math.exp(min(logarithm, 700.0))
+    return math.exp(min(logarithm, 700.0))  # a float's range ends near 709
 
 
 # --- groups
@@ -180,7 +180,7 @@ class Asked:
     aa: bool = False
     """Whether the code was compared with itself."""
     update: str = ""
-    """Which baselines were stored, `passed`, `all` or `new`; empty if none."""
+    """Which baselines were stored: `passed`, `all` or `new`. Empty if none were stored."""
     smoke: bool = False
     strict: bool = False
     profile: bool = False

@@ -9,10 +9,10 @@ r"""A project's history, which is a file with a line of JSON for each run, and t
     tree, old  the code here, and the code that it was compared with, as baselines name code
     work       digest of request, server and load: another load is another series
 
-Every outcome is written, if both codes were measured alternately. Merges and other programs may change the file. So a
-line may be there twice, in any place. A line that isn't a run is skipped with a sentence.
+A run is written, whatever its outcome, if both codes were measured alternately. Merges and other programs may change
+the file. So a line may be there twice, in any place. A line that isn't a run is reported and skipped.
 
-History: 1 is the first.
+History of the format (`v`): 1 is the first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a
 _MOST = 20.0
 """Log ratios in a run must be below this: 20 is a factor of half a billion."""
 _UNKNOWN_LINK = 1.0
-"""Variance of the log ratio of two old codes that no runs connect: nearly any ratio is possible."""
+"""Variance of the log ratio of two old codes if no runs connect them: nearly any ratio is possible."""
 _LUCK = 2.0
 """Code that became the baseline because it was better may partly have been lucky. So the standard error of its ratio is
 multiplied by this."""
@@ -150,7 +150,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _run_of(line: str) -> Run | int | None:
-    """Returns the run in this line. Returns the format's version if it is newer, and None if the line isn't a run."""
+    """Returns the line's run. Returns a newer format's version as a number, and None if the line isn't a run."""
     try:
         content = json.loads(line)
         version, _ = content.pop("v"), content.pop("id")
@@ -197,7 +197,7 @@ class Series(Observed):
     old: str
     """The old code of the first run. All ratios are to this code: ratios to other old codes are converted."""
     far: float
-    """Variance of the log ratio of two old codes: the first run's and the last run's."""
+    """Variance of the log ratio between the first run's old code and the last run's old code."""
     unlinked: tuple[tuple[str, str], ...]
     """Pairs of successive old codes whose ratio is unknown, because no runs connect them."""
     others: int
@@ -206,10 +206,10 @@ class Series(Observed):
     def change_since(
         self, begun: int, course: Course, *, is_since_old: bool = False, is_last_alone: bool = False
     ) -> tuple[float, float] | None:
-        """Returns a change as a log ratio with its standard error. None if there are no runs to compare.
+        """Returns a change as a log ratio, with its standard error. None if there are no runs to compare.
 
         It is the change from the mean before run `begun` to the mean at the end. With `is_since_old`, it starts at the
-        first old code. With `is_last_alone`, it ends with the ratio of the last run.
+        first old code. With `is_last_alone`, it ends with the last run's ratio.
         """
         if begun >= len(self.runs) or not (begun or is_since_old):
             return None
@@ -223,7 +223,7 @@ class Series(Observed):
 
 
 def series_of(runs: Sequence[Run], beside: Sequence[Run] = ()) -> list[Series]:
-    """Returns the series of each test and metric. Runs of a test count only if they have its most frequent recent load.
+    """Returns the series of each test and metric, from the runs with the test's most frequent recent load.
 
     The runs in `beside` belong to no series. They only show how much two old codes differ.
     """
@@ -266,10 +266,9 @@ def _series(nodeid: str, metric: str, own: Compared, also: Compared, *, others: 
 
 
 def _ties_of(metric: str, own: Compared, also: Compared, session_sd: float) -> tuple[Ties, dict[tuple[str, str], int]]:
-    """Returns all measured ratios of two codes. Also returns how often runs alternate between two old codes.
+    """Returns all measured ratios of two codes, and how often runs change from one old code to another.
 
-    The second result has only pairs of old codes with at least `TREND.turns` changes from one to the other. The runs in
-    `also` only add ratios.
+    Changes that are rarer than `TREND.turns` are left out.
     """
     ties: Ties = defaultdict(lambda: defaultdict(list))
     turns: Ties = defaultdict(lambda: defaultdict(list))
@@ -298,9 +297,9 @@ def _tie(ties: Ties, one: str, other: str, change: float, variance: float) -> No
 def _joined(ties: Ties, olds: dict[str, None]) -> tuple[dict[str, float], Callable[[str, str], float]]:
     """Returns each old code's log ratio to the first, and a function for the variance of two old codes' ratio.
 
-    The most certain ratios in `ties` form a tree (Prim's algorithm). Two successive old codes without a measured ratio
-    count as equal, with the variance `_UNKNOWN_LINK`.
+    The most certain ratios in `ties` form a tree (Prim's algorithm).
     """
+    # Two successive old codes without a measured ratio count as equal, but this is very uncertain.
     for both in pairwise(olds):
         _tie(ties, *both, 0.0, 100 * _UNKNOWN_LINK)
     first = next(iter(olds))
@@ -350,13 +349,13 @@ class Trend:
 
     @property
     def sure_loss(self) -> float:
-        """The share by which the metric surely became worse, at 95 %. Below 0 if it may be better."""
+        """The share by which the metric became worse at least, with 95 %. Below 0 if it may be better."""
         change, error = self.total
         return as_share(METRICS[self.series.metric].worse_sign * change - SURE * error)
 
     @property
     def is_known(self) -> bool:
-        """Whether the change in `total` is known. Its error is at least 1 if no runs connect two of the old codes."""
+        """Whether `total` is known. Its error is at least 1 if no runs connect two of the old codes."""
         return self.total[1] < 1
 
 
@@ -371,10 +370,9 @@ def trends_of(
 ) -> tuple[list[Trend], list[str], list[str]]:
     """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
-    Only tests whose id contains `name` count. `since` is a commit, a name for a commit, or a day. Changes end with the
-    last runs. If there is a run `now`, they end with this run alone, even if its code is older. Commits come from the
-    repository of `source`, else of the working directory. Raises RecordError if a file cannot be read. Raises PlanError
-    if `since` is neither a commit nor a day, or if no result has this test and metric.
+    Only tests whose id contains `name` count. `since` is a commit, a name for a commit, or a day. If there is a run
+    `now`, changes end with this run alone. Raises RecordError if a file cannot be read. Raises PlanError if `since` is
+    neither a commit nor a day, or if no result has this test and metric.
     """
     every, said = read(paths)
     repository = find_repository(Path.cwd() if source is None else source.rootdir)
@@ -421,10 +419,9 @@ def trends_of(
 def _since(
     since: str, repository: Repository | None, places: Mapping[str, int], source: Source | None, beside: Path
 ) -> tuple[set[str], Callable[[Run], bool]]:
-    """Returns the hashes that the tree of commit `since` may have. Also returns whether a run is later, as a function.
+    """Returns the hashes that the tree of `since` may have, and a function that says whether a run is later.
 
-    If `since` is a day, there are no hashes. A tree's hash leaves the baselines' directory out. Without a `source`,
-    this directory may be `.fileperf` or `beside`, so there are two hashes.
+    If `since` is a day, there are no hashes.
     """
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)
@@ -437,6 +434,7 @@ def _since(
     if source is None:
         from pytest_fileperf.versions.source import Source  # loads much, and few ask for it
 
+        # A tree's hash leaves the baselines' directory out, which may be either of two here.
         with Source(Path.cwd(), Path(".fileperf")) as usual, Source(Path.cwd(), beside) as other:
             trees = {usual.tree_of(commit)[:12], other.tree_of(commit)[:12]}
     else:

@@ -1,31 +1,30 @@
-"""Compares two versions that were loaded alternately, one pair of start-ups after the other, as evidence comes in.
+"""Compares two versions that are loaded alternately, one pair after the other. A pair is a start-up of each version.
 
 Evidence
     How much worse the new version is, with bounds at any probability of error. For a rate it is the mean of the pairs'
     values (`unit`). For a percentile it comes from the share of requests that take longer (`ranks`). Rounds within a
     start-up depend on each other, and so do requests within a round. This dependence needs no model, because only the
     spread between pairs counts, and pairs are independent.
-    Rates and percentiles each have a guard, a second figure, which gets a part of the error. The guard of a rate in
-    typical moments is the rate over the whole load, with stalls that are too rare to be typical. The guard of a
-    percentile is the slow requests between stalls. In a stall all connections wait at once, so a few stalls cause most
-    of a percentile's random variation.
+    Each metric also has a guard, a second figure, which gets a part of the error. A rate is judged in typical moments.
+    Its guard is the rate over the whole load, with stalls that are too rare to be typical. A percentile is judged by
+    all requests. Its guard is the percentile between stalls. In a stall all connections wait at once, so a few stalls
+    cause most of a percentile's random variation.
 
 Sequence
-    A look is one judgement of the evidence so far. All looks together spend the error probabilities (Lan and DeMets,
-    "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983) 659–663). Each look may use its `share`
-    of them, and no more. The sum of the shares bounds the error, however much the looks have in common (Bonferroni). So
-    the shares need no model either.
+    A look is one judgement of the evidence so far. Each look may use only its `share` of the error probabilities (Lan
+    and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983) 659–663). The sum of the
+    shares bounds the error, however much evidence the looks have in common (Bonferroni).
 
 Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share of their error
     REGRESSED  the lower bound at the gate's alpha is above 0, and the lower bound at `Rules.bound_error` is above L.
-               For a rate, the guard's bounds are enough. For a percentile they are enough if the percentile itself is
+               It is enough if the guard meets both conditions. For a percentile, the percentile itself must then be
                above L at `Rules.calm_error`. At the end also if the whole interval is beyond ten times the tolerance.
     IMPROVED   the same in the good direction. But a rate is not IMPROVED if its guard may be worse.
-    PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
-               (`Rules.excluded_more`), below 2 L + 2 % for a percentile (`Rules.tail_tolerances`).
+    PASS       the estimate is at most L. Its upper bound is below L + 2 % for a rate (`Rules.excluded_more`), below
+               2 L + 2 % for a percentile (`Rules.tail_tolerances`). This bound has the same error at each look.
                No PASS if the guard may be worse: if its lower bound at all of `Rules.bound_error` is above L.
                A rate's guard must also exclude a loss by stalls: its upper bound, at the rate's own error, is below
-               L + 5 % (`Rules.total_more`). A server that stalls now and then has the same typical pace as a server
+               L + 5 % (`Rules.total_more`). A server that stalls now and then has the same typical speed as a server
                without stalls.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
@@ -76,7 +75,7 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 
 def share_of_looks(before: float, now: float) -> float:
-    """Returns a look's share of the probability of error. A look is one judgement of the evidence so far.
+    """Returns the share of the probability of error for a look. A look is one judgement of the evidence so far.
 
     `before` and `now` are the shares of the time that were over at the last look and at this look.
     """
@@ -93,10 +92,10 @@ def compare_pairs(
     elapsed_s: float = 0.0,
     next_s: float = 0.0,
 ) -> MetricComparison:
-    """Returns the metric's verdict at one look. INCONCLUSIVE means that this look leaves it undecided.
+    """Judges a metric by the pairs so far. INCONCLUSIVE means that they leave it undecided.
 
-    A look is one judgement of the evidence so far. `alpha` is the gate's probability of error over all looks, and
-    `share` the part of it for this look. The pairs took `elapsed_s`, and another pair will take `next_s`.
+    `alpha` is the metric's probability of error over all judgements, and `share` the part of it for this judgement. The
+    pairs took `elapsed_s`, and another pair will take `next_s`.
     """
     if metric.is_counted:
         known = (counts_of(metric, own) for own in sides_of(pairs))
@@ -134,21 +133,19 @@ def compare_pairs(
 
 
 def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
-    """Returns whether more time is unlikely to decide. `at` is the share of the time that is over.
-
-    Errors shrink with the square root of the time, so the errors at the end can be foreseen. More time may decide if
-    equal versions would PASS with these errors. It may also decide if the estimate, moved by `Rules.hopeless_errors`
-    such errors, would be REGRESSED or IMPROVED.
-    """
+    """Returns whether more time is unlikely to decide. `at` is the share of the time that is over."""
     if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False
+    # Errors shrink with the square root of the time, so the errors at the end can be foreseen.
     last, shrunk = _last_look(tolerance, alpha), math.sqrt(at)
     for difference, threshold in evidence.parts(last):
         later = Difference(worse=difference.worse, error=difference.error * shrunk, df=difference.df)
-        # Even an IMPROVED `main` decides, but the guard never shows a gain.
+        # More time may decide if the estimate, moved by some errors, would be REGRESSED or IMPROVED. The guard never
+        # shows a gain.
         seen = abs(later.worse) if difference is evidence.main else later.worse
         if seen + RULES.hopeless_errors * later.error >= later.least_shown(threshold):
             return False
+    # Otherwise only a PASS may decide: would equal versions PASS with these errors?
     if evidence.may_be_worse(last.limit):
         return True
     if evidence.guard is not None and metric.worse_sign < 0:
@@ -160,7 +157,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
-    """Returns how much worse the new version is, by a main figure and a guard. None if the pairs show too little."""
+    """Returns how much worse the new version is. None if the pairs show too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
     error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
@@ -195,7 +192,7 @@ def _last_look(tolerance: float, alpha: float) -> Threshold:
 
 
 def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> float:
-    """Returns the worsening (log ratio) that is REGRESSED at the end with the probability `Rules.power`."""
+    """Returns the worsening (log ratio) that is found at the end with the probability `Rules.power`."""
     return _with_guard(evidence, _last_look(tolerance, alpha), Difference.detectable)
 
 
@@ -211,10 +208,7 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
-    """Returns the time after which a decision is likely, as a multiple of these pairs' time. May be infinite.
-
-    Errors count as shrinking with the square root of the time. Returns 2 if the pairs show too little.
-    """
+    """Returns the time after which a decision is likely, as a multiple of these pairs' time. May be infinite."""
     evidence = paired_evidence(metric, pairs)
     return 2.0 if evidence is None else _times_to_decide(evidence, _last_look(tolerance, alpha))
 
@@ -232,12 +226,12 @@ def _times_to_decide(evidence: Differences, last: Threshold) -> float:
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
     """Returns the least worsening, or the least time, with which a metric is REGRESSED. `need` computes it.
 
-    Usually this is the value for `main`. For a percentile, the guard (its requests between stalls) may need a smaller
-    one. Then the guard's value counts, but `main` must also be worse at `Rules.calm_error`.
+    Usually this is the value for `main`. For a percentile, the guard may need less.
     """
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
         return needs[0]
+    # If the guard's value counts, `main` must also be worse.
     hardly = Threshold(limit=look.limit, alpha=RULES.calm_error, bound_error=RULES.calm_error)
     return min(needs[0], max(needs[1], need(evidence.main, hardly)))
 
@@ -245,10 +239,7 @@ def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Differen
 def _why_nothing(
     metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, elapsed_s: float, next_s: float
 ) -> Reason:
-    """Returns why the pairs show too little, with the time that would be enough.
-
-    `base` and `now` are the metric's values.
-    """
+    """Returns why the pairs show too little, with the time that would be enough."""
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
@@ -285,10 +276,7 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
 
 
 def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
-    """Returns a reason which says that a worsening by `ratio` (log) might not show.
-
-    Its kind becomes NOTHING_TOLD if `ratio` is too great to be of use.
-    """
+    """Returns a reason which says that a worsening by `ratio` (log) might not show."""
     share = as_share(ratio)
     if share > (most := RULES.most_told(as_share(look.limit))):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
@@ -296,10 +284,7 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
-    """Returns two percentiles with their seconds, below and above the metric's, if latency jumps between them.
-
-    Else None.
-    """
+    """Returns a percentile on each side of the metric's, with its seconds, if latency jumps between both. Else None."""
     if metric.percentile is None:
         return None
     beside = (100 - metric.percentile) / 2
@@ -326,18 +311,16 @@ class NoiseFloor:
     smallest: float | None
     """The smallest worsening, as a share, that would have shown; None if the pairs show too little."""
     seconds_for: Mapping[float, float]
-    """By change in `ASKED`: the duration that would show it. Errors shrink with the square root of the time."""
+    """By change in `ASKED`: the duration that would show it."""
 
 
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
-    """Returns the smallest visible changes, by a comparison of the same code with itself that took these `seconds`.
-
-    A change in `ASKED` only shows with a smaller tolerance. So for it, `tolerance` is at most half of the change.
-    """
+    """Returns the changes that would show, by pairs that compared the same code with itself for these `seconds`."""
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
     tolerance = MetricComparison.of(metric, tolerance, base=_level(metric, sides_of(pairs)[0])).tolerance
+    # A change only shows with a smaller tolerance: here at most half of the change.
     times = {
         change: seconds
         * time_to_see(evidence, math.log1p(change), min(tolerance, math.expm1(math.log1p(change) / 2)), alpha)
@@ -351,7 +334,7 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 class Sequential:
-    """Judges a test's metrics again and again while pairs of start-ups come in, until they are decided."""
+    """Judges a test's metrics again and again while pairs of start-ups come in, until all are decided."""
 
     def __init__(
         self,
@@ -362,9 +345,9 @@ class Sequential:
         part: float = 1.0,
         to_the_end: bool = False,
     ) -> None:
-        """`tolerances` contains every gated metric by name, `alpha` is each gate's probability of error.
+        """`tolerances` has every metric to judge, and `alpha` is each metric's probability of error.
 
-        `part` is the share of this error for the judgements here. It is below 1 if the comparison may go on later. With
+        `part` is the share of `alpha` for the judgements here: below 1 if the comparison may go on later. With
         `to_the_end` all of the time `limit_s` is used, whatever the evidence shows.
         """
         self._tolerances = tolerances
@@ -375,9 +358,8 @@ class Sequential:
         self._looked_at = 0.0
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
-        """Judges the pairs so far.
+        """Returns the verdict by the pairs so far. None if the comparison needs more pairs, and has the time for them.
 
-        Returns the verdict if all metrics are decided, or if there is no time for another pair. Else returns None.
         `next_s` is the time that another pair would take.
         """
         is_counted = all(METRICS[name].is_counted for name in self._tolerances)
@@ -412,17 +394,14 @@ class Sequential:
         return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
-        """Returns whether a regression is found, or no undecided metric is left that more time may decide.
-
-        Without a regression, a comparison needs `Rules.settled_pairs` pairs. A metric counts as undecided while
-        its figures are worse by more than the tolerance, because it cannot PASS then. WATCHED metrics never count.
-        """
+        """Returns whether a regression is found, or more time would decide nothing."""
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True
         if all(METRICS[item.metric].is_counted and item.outcome is not Outcome.INCONCLUSIVE for item in found):
             return True
         if len(pairs) < RULES.settled_pairs:
             return False
+        # A metric cannot PASS while its figures are worse by more than the tolerance.
         return all(
             is_hopeless(METRICS[item.metric], pairs, tolerance=item.tolerance, alpha=self._alpha, at=at)
             for item in found

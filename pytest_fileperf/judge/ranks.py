@@ -1,20 +1,21 @@
 """How much worse a latency percentile is than the old version's, by the share of requests that take longer.
 
-For any ratio r, two shares are compared in each pair. One is the share of new requests that take longer than r times
-the old percentile. The other is the share of old requests that take longer than the percentile. The interval consists
-of the ratios r without a clear difference, as in Woodruff, for two samples in pairs. ("Confidence intervals for medians
-and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646.) Latency may jump at the percentile, for example if
-a pause hits just that share of the requests. Then chance decides the percentile's value, and an interval of values is
-as wide as the jump. But shares are as exact there as elsewhere.
+An example: the old p99 is 10 ms, so 1 % of the old requests take longer. If 1 % of the new requests take longer than 12
+ms, the ratio is 1.2. For any ratio r, two shares are compared in each pair. One is the share of new requests that take
+longer than r times the old percentile. The other is the share of old requests that take longer than the percentile. The
+interval has the ratios r without a clear difference, as in Woodruff, for two samples in pairs. ("Confidence intervals
+for medians and other position measures", J. Am. Stat. Assoc. 47 (1952) 635–646.)
+
+Latency may jump at the percentile, for example if a pause hits just that share of the requests. Then chance decides the
+percentile's value. But shares are as exact there as elsewhere.
 
 *Between stalls* means that each slice of the load counts at most as many slow requests as chance explains. A stall
 makes all connections wait at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain
-as their number. A slowdown of single requests shows with a fraction of the load if stalls are left out.
+as their number. If stalls are left out, a shorter load shows that single requests got slower.
 
-The expected spread of shares in a pair is binomial, times the number of slow requests that come together
-(`clustering`). The usual difference of two start-ups adds to it. The observed spread is moderated with it by
-`Rules.ranks_prior_df` degrees of freedom. The observed one may be smaller, because pauses at equal distances differ
-less than by chance.
+The expected spread of shares between pairs is binomial, times the number of slow requests that come together
+(`clustering`). The usual difference of two start-ups adds to it. The observed spread may be smaller, because pauses at
+equal distances differ less than by chance. So both are mixed (`Rules.ranks_prior_df`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
 _STEPS = 1000
-"""Steps in a log ratio of 1. Latencies and their ratios are counted in such steps."""
+"""Steps in a log ratio of 1. Latencies and their ratios are whole numbers of such steps."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """Seven points and their weights, which stand for a normal distribution."""
@@ -45,29 +46,25 @@ _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 class _RankDifference(Difference):
     """How much worse a percentile is, with bounds from the share of requests that take longer.
 
-    `error` belongs to the lower bound, which shows a worsening. The upper bound may be farther from `worse`.
+    `error` belongs to the lower bound. The upper bound may be farther from `worse`.
     """
 
     first: int
-    """The ratio for the first value in `beyond`: its logarithm in steps (`_STEPS`). For each next value, the ratio is a
-    step greater."""
+    """Logarithm of the first ratio in `beyond`, in steps (`_STEPS`). Each next ratio is one step greater."""
     beyond: NDArray[np.float64]
-    """For each ratio: the share of new requests above this ratio, minus the share of old requests above a ratio of 1.
-    Ratios are to the old percentile."""
+    """For each ratio: the share of new requests above the ratio, minus the share of old requests above 1. Both are in
+    multiples of the old percentile."""
     beyond_error: NDArray[np.float64]
     """The standard error of each value in `beyond`."""
 
     def low(self, error: float) -> float:
-        """Returns the least log ratio that chance can explain.
-
-        For each smaller ratio, more new requests exceed it than chance allows.
-        """
+        """Returns the lower bound, as a log ratio. More new requests exceed each smaller ratio than chance allows."""
         return (self.first + int(np.argmin(self._slower(error)))) / _STEPS
 
     def high(self, error: float) -> float:
-        """Returns the greatest log ratio that chance can explain; infinite with too few requests to tell.
+        """Returns the upper bound, as a log ratio. Infinite with too few requests to tell.
 
-        For each greater ratio, fewer new requests exceed it than chance allows.
+        Fewer new requests exceed each greater ratio than chance allows.
         """
         above = int(np.argmin(self._faster(error)[::-1]))
         return (self.first + self.beyond.size - above) / _STEPS if above else math.inf
@@ -93,8 +90,8 @@ def difference_by_ranks(
 ) -> Difference | None:
     """Returns how much worse the percentile is. None if pairs or slow requests are too few to tell.
 
-    `usual` is the standard deviation of the log ratio of two start-ups' percentiles. With `calm`, only slow requests
-    between stalls count, and the result is None without `BootEvidence.stretches`.
+    `usual` is how much the percentile usually differs between two start-ups: a standard deviation, as a log ratio. With
+    `calm`, only slow requests between stalls count.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
     requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
@@ -139,8 +136,8 @@ def _variances(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns two variances of the mean share of slow requests: by chance, and because start-ups differ.
 
-    `base` and `now` are mean shares, and `now` has one for each ratio. `parts` has a row for the old and one for the
-    new version: each pair's squared weight over its requests. `shifts` contains differences of two start-ups, in steps.
+    `base` and `now` are mean shares, and `now` has a share for each ratio. `parts` has two rows, for the old and the
+    new version: each pair's squared weight over its requests. `shifts` has differences of two start-ups, in steps.
     """
     of_base, of_now = parts.sum(axis=1)
     places = np.arange(now.size) + shifts[:, None]
@@ -150,11 +147,10 @@ def _variances(
 
 
 def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[NDArray[np.float64], list[_Tail], float]:
-    """Returns three facts: old shares, new tails, and how many slow requests come together.
+    """Returns old shares, new tails, and how many slow requests come together.
 
-    The first has each pair's share of old requests above the old percentile. The second has each pair's new requests by
-    their ratio to that percentile. Neighbouring pairs with few requests share one percentile. The percentile is itself
-    an old request, so the share has half a slow request (or half a bunch) more.
+    An old share is a pair's share of old requests above the old percentile. A new tail has a pair's new requests by
+    their ratio to that percentile. Neighbouring pairs with few requests share one percentile.
     """
     assert metric.percentile is not None
     reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
@@ -166,6 +162,7 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[ND
     for group in groups:
         sides = [_tails(pair) for pair in group]
         at, part = _percentile([base for base, _ in sides], _weights(_counts(group)), reach)
+        # The percentile is itself an old request: half of it counts as slow, or half of its bunch.
         between = together / 2 / sum(pair.base.latency.count for pair in group)
         for base, now in sides if most is None else [_tails(pair, most) for pair in group]:
             above, with_it = base.above(np.array([at, at - 1]))
@@ -188,7 +185,7 @@ def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
     """Returns the step above which a share `reach` of all requests lies. Pairs count by their `weights`.
 
-    Many requests may lie at this step. Also returns the part of them that makes the share exactly `reach`.
+    Also returns the part of the requests at this step that makes the share exactly `reach`.
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
@@ -201,8 +198,8 @@ def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: flo
 class _Tail:
     """One version in a pair of start-ups: the share of its requests that took longer than each step.
 
-    Steps divide log(latency ÷ mean latency of both versions in this pair), and are 0.001 wide. So a pair in which the
-    machine was slow has its own scale, which is the same for both versions.
+    A step is 0.001 in log(latency ÷ mean latency). The mean is over the pair's two versions, so a slow moment of the
+    machine makes no difference.
     """
 
     first: int
@@ -220,7 +217,7 @@ class _Tail:
 
 
 def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Tail, _Tail]:
-    """Returns a pair's old and new version, each as `_Tail`. For `most` see `excess_of`."""
+    """Returns the old and the new version's tail. For `most` see `excess_of`."""
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
     pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2

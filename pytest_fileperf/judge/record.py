@@ -63,13 +63,13 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestId:
-    """The test that a measurement belongs to. It has pytest's names, but none of pytest's objects."""
+    """The test that a measurement belongs to."""
 
     __test__ = False
 
     nodeid: str
-    """pytest's node id. A test's second measurement adds `#2` to it. The part `upload` of a load adds `#upload`, and
-    the step `login` adds `#login`. This step in the part `visit` adds `#visit#login`."""
+    """pytest's node id. A test's second measurement adds `#2`. A part of a load adds its name, such as `#upload`, and
+    so does a step. A step of a part adds both: `#visit#login`."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
@@ -158,7 +158,7 @@ class Result:
     base: Recording | None = None
     """The old version's recording, if two versions were measured alternately."""
     pairs: tuple[Pair, ...] = ()
-    """Pairs of a start-up of the old and one of the new version. Empty unless both were measured alternately."""
+    """If two versions were measured alternately: pairs of an old and a new start-up."""
     base_seconds: float | None = None
     """The duration of the comparison and its start-ups, if two versions were measured alternately."""
     stored_latency: Histogram | None = None
@@ -187,10 +187,7 @@ class Result:
 
     @property
     def lost(self) -> str:
-        """Why parts of the load are missing in either version, because their load generators failed.
-
-        Empty if none is missing.
-        """
+        """Why load generators failed, so that parts of the load are missing. Empty if no part is missing."""
         sides = (self.recording, self.base)
         return "; ".join(dict.fromkeys(why for side in sides if side is not None for why in side.lost))
 
@@ -235,12 +232,12 @@ class Result:
 
     @property
     def is_provisional(self) -> bool:
-        """Whether the figures are only rough, because the machine was busy. A baseline of them is used for its code."""
+        """Whether the figures are only rough, because the machine was busy. As a baseline, only their code counts."""
         return self.unfit == _BUSY_RUN
 
     @property
     def least_capacity(self) -> float | None:
-        """The highest rate of a capacity search, if no load broke a limit: the capacity may be higher. Else None."""
+        """If no load of a capacity search broke a limit: the highest rate. The capacity may be higher. Else None."""
         return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None
 
     @property

@@ -1,9 +1,10 @@
 """Finds steps and slow changes in a series of log ratios. `judge/history.py` makes the series from a file.
 
 Steps
-    The cheapest division of all runs into segments, each with one mean. Each further segment costs a penalty. Runs
-    weigh by their errors. A run may be compared with other old code than the run before. Then the mean may move as far
-    as the ratio of both old codes (the link) is uncertain. So a renewed baseline isn't a step.
+    All runs are divided into segments, each with one mean. The cheapest division wins: runs cost more the farther they
+    are from their mean, and each further segment costs a penalty. Runs with smaller errors weigh more. A run may be
+    compared with other old code than the run before. Then the mean may move as far as the ratio of both old codes (the
+    link) is uncertain. So a renewed baseline isn't a step.
     Source: optimal partitioning (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE
     Signal Processing Letters 12 (2005) 105-108), with a local level model in each segment.
 Slow changes
@@ -37,7 +38,7 @@ class Step:
     """A change of the mean in a series of runs. Changes are log ratios: -0.05 is about 5 % less."""
 
     at: int
-    """Number of the first run after the step. For a slow change, the first run that has a part of the change."""
+    """Number of the first run after the step. For a slow change, the number of its first run."""
     earliest: int
     latest: int
     """`earliest` and `latest` are the 90 % interval of `at`. For a slow change, they are its first and its last run."""
@@ -56,8 +57,8 @@ class Observed:
     errors: Sequence[float]
     """Standard errors of `ratios`, as each run states them."""
     links: Sequence[float]
-    """Each run's old code has a log ratio to the old code of the run before. This is its variance: 0 if both are the
-    same. A new kind of machine adds to it."""
+    """For each run: the variance of the log ratio between its old code and the previous run's old code. 0 if both are
+    the same. A new kind of machine adds to it."""
     session_sd: float
 
 
@@ -73,21 +74,21 @@ class Course:
     begins: tuple[int, ...]
     """Run 0, and the first run after each step."""
     judged: tuple[Floats, Floats, Floats]
-    """Ratios, variances and links of all runs. Odd ratios are drawn to the ratios around them."""
+    """Ratios, variances and links of all runs. Outliers are moved towards the ratios around them."""
 
     def level(self, begun: int, end: int) -> tuple[float, float]:
         """Returns the mean log ratio just before run `end`, and its standard error.
 
-        It comes from the runs since `begun`, or since the last step if this is later.
+        Only runs count that come after `begun` and after the last step.
         """
         first = max(begun, *(each for each in self.begins if each < end))
         _, levels, variances = _filtered(*(each[first:end] for each in self.judged))
         return float(levels[-1]), math.sqrt(variances[-1])
 
     def runs_to_show(self, change: float) -> int | None:
-        """Returns how many runs must follow a step of this log ratio to show it in 8 of 10 cases.
+        """Returns how many runs must follow a step by this log ratio to show it in 8 of 10 cases.
 
-        None means over 100.
+        None if over 100.
         """
         before = len(self.levels) - self.begins[-1]
         needed = (TREND.penalty**0.5 + 0.84) ** 2 * (self.noise / change) ** 2
@@ -106,7 +107,7 @@ def courses_of(every: Sequence[Observed]) -> list[Course]:
 
 
 def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
-    """Returns a series' ratios, variances and links. Odd ratios are drawn to the median of the ratios around them.
+    """Returns a series' ratios, variances and links. Outliers are moved towards the median of the ratios around them.
 
     If neighbouring runs differ by more than their errors say, all variances and links grow.
     """
@@ -123,18 +124,17 @@ def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
 
 
 def partition(y: Floats, v: Floats, link: Floats) -> NDArray[np.int64]:
-    """Divides each series into the cheapest segments. Each segment has one mean. Rows are series.
+    """Divides each series (row) into the cheapest segments, each with one mean.
 
-    For a series' first k runs, column k of the result has the first run of the last segment. A run costs its squared
-    distance from the mean of its segment so far, over that distance's variance. Each segment after the first costs
-    `TREND.penalty`. `y` has the ratios, `v` their variances, and `link` how far the mean may move before a run (a
-    variance).
+    `y` has the ratios, `v` their variances, and `link` the variance by which the mean may move before a run. Column k
+    of the result is for a series' first k runs. It has the first run of their last segment.
     """
     y, v, link = y.T, v.T, link.T
     n, rows = y.shape
     best, back = np.full((n + 1, rows), np.inf), np.zeros((n + 1, rows), np.int64)
     best[0] = 0
     level, sure, cost = np.zeros((3, n, rows))  # of the segments that begin at each run; `sure` is the mean's variance
+    # A run costs its squared distance from its segment's mean so far, over this distance's variance.
     for at in range(n):
         means, variances = level[:at], sure[:at]
         if link[at].any():
@@ -155,7 +155,7 @@ def partition(y: Floats, v: Floats, link: Floats) -> NDArray[np.int64]:
 
 
 def _begins(back: NDArray[np.int64]) -> tuple[int, ...]:
-    """Returns the first run of each segment. `back` is the row of a series in the result of `partition`."""
+    """Returns the first run of each segment. `back` is a series' row in the result of `partition`."""
     found = [int(back[-1])] if len(back) > TREND.first else [0]
     while found[0]:
         found.insert(0, int(back[found[0]]))
@@ -166,7 +166,6 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
     ends = (*begins, len(y))
 
     def part(first: int, last: int) -> _Segment:
-        """Returns the runs from the step `first` to the step `last` as one segment."""
         runs = slice(ends[first], ends[last])
         return _Segment(y[runs], v[runs], link[runs])
 
@@ -200,7 +199,7 @@ def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Cour
 class _Segment:
     """The runs between two steps. `levels` has the mean at each run, and `variances` how uncertain these means are.
 
-    The mean moves only before a run whose old code differs from the last run's. `link` is the variance of this move.
+    The mean moves only before a run with other old code. `link` is the variance of this move.
     """
 
     def __init__(self, y: Floats, v: Floats, link: Floats) -> None:
@@ -217,14 +216,14 @@ class _Segment:
     def slow_change(self, begun: int, first: int, last: int, costs: float) -> Step | None:
         """Returns a slow change: a straight line between two means.
 
-        None if it does not fit clearly better than steps, whose misfit is `costs`. Also None if it is uncertain how the
-        runs' old codes differ. The line begins at the run `first` or before, and ends at `last` or later. `begun` is
-        the segment's first run.
+        None if it does not fit clearly better than steps, whose misfit is `costs`. The line begins at the run `first`
+        or before, and ends at `last` or later. `begun` is the segment's first run.
         """
         y, v, link = self._runs
         first, last = first - begun, last - begun
         begins = np.arange(max(1, first - TREND.slow_runs), first + 1)
         ends = np.arange(max(last, first + TREND.slow_least - 1), min(len(y) - 1, last + TREND.slow_runs) + 1)
+        # Not if it is uncertain how the runs' old codes differ.
         if link[1:].sum() > 0.25 * v.min() or not begins.size * ends.size:
             return None
         begin, end = (grid.reshape(-1, 1) for grid in np.meshgrid(begins, ends))
@@ -249,7 +248,7 @@ class _Segment:
 
 
 def _filtered(y: Floats, v: Floats, link: Floats) -> tuple[Floats, Floats, Floats]:
-    """Returns the cost of the runs up to each run, their mean, and the mean's variance (a Kalman filter)."""
+    """Returns for each run: the cost of all runs so far, their mean, and the mean's variance (a Kalman filter)."""
     found = [(0.0, float(y[0]), float(v[0]))]
     for value, variance, moved in zip(y[1:].tolist(), v[1:].tolist(), link[1:].tolist(), strict=True):
         cost, level, sure = found[-1]

@@ -4,17 +4,17 @@ A *pair* is a new start-up of each version, loaded alternately for some seconds.
 version is, as a log ratio. Its v is the variance of d.
 
 rates        A turn is a short load of one version. A cycle has a turn of each version, a tenth of a second apart at
-             most. d is the biweight of the cycles' log ratios: the *typical* ratio. A cause that slows the machine for
-             longer slows both turns. A cause that slows one of them makes an outlier. v comes from the cycles' median
-             deviation. With few cycles, d is the Hodges–Lehmann estimate. With very few, v is their variance: two may
-             be close by chance. A turn's rate comes from the median time in which as many answers came as there are
-             connections. So a stall within the turn does not affect it. Few answers count by the time that they took,
-             because chance decides how many end in the turn. If most turns have no such rate, counts decide. The
-             *total* over all turns is judged as well. It includes all stalls, even if they are too rare to be typical.
-percentiles  d comes from the pooled latencies of each version, v from order statistics: the binomial interval of the
-             percentile's rank, widened as slow requests come together, because a pause hits all connections at once.
-             If a pair has too few requests, or clusters of them, neighbours make one unit. This is for charts:
-             `ranks` judges percentiles.
+             most. d is the biweight of the cycles' log ratios: the *typical* ratio. v comes from the cycles' median
+             deviation. So a longer slow moment of the machine hits both turns, and a shorter one makes an outlier. With
+             few cycles, d is the Hodges–Lehmann estimate. With very few, v is their variance: two may be close by
+             chance.
+             A turn's rate comes from the median time in which as many answers came as there are connections. So a
+             stall within the turn does not affect it. Few answers count by the time that they took, because chance
+             decides how many end in the turn. If most turns have no such rate, counts decide.
+             The *total* over all turns is judged in addition. It includes all stalls, even rare ones.
+percentiles  d comes from the pooled latencies of each version. v comes from the binomial interval of the percentile's
+             rank. This is wider if slow requests come together, because a pause hits all connections at once. If a pair
+             has too few requests, neighbouring pairs make one unit. All this is for charts: `ranks` judges percentiles.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class PairValue:
     variance: float
     """Variance of `value`, from within the pair's start-ups."""
     cycles: int = 0
-    """Number of cycles behind `variance`. A cycle loads each version once. 0 if `variance` does not come from cycles.
-    Fewer than three say little."""
+    """Number of cycles behind `variance`; 0 if it does not come from cycles. A cycle loads each version once."""
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
         """Returns the metric's change and the two ends of its 90 % interval, as shares.
@@ -70,9 +69,9 @@ class PairValue:
 
 
 def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
-    """Returns each pair, or for a percentile each group of neighbouring pairs, with its value.
+    """Returns each pair with its value. For a percentile, returns groups of neighbouring pairs with enough requests.
 
-    A group has enough requests. A value is None if a version has no value above 0.
+    A value is None if a version has no value above 0.
     """
     if metric.percentile is None:
         return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
@@ -82,9 +81,9 @@ def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], Pa
 
 
 def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
-    """Returns groups of neighbouring pairs. Each has at least `least` requests of both versions.
+    """Groups neighbouring pairs, until each group has at least `least` requests of both versions.
 
-    Empty if all have fewer.
+    Empty if all pairs together have fewer.
     """
     groups: list[list[Pair]] = []
     group: list[Pair] = []
@@ -99,10 +98,10 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
-    """Returns how many requests beyond a percentile come together, for example in a stall. For `most` see `excess_of`.
+    """Returns how many slow requests come together, for example in a stall. For `most` see `excess_of`.
 
-    Take the same code with occasional stalls. If slow requests counted one by one, p99 would be REGRESSED in 3 of 1,000
-    simulated tests, IMPROVED in 2. With this number it is in none.
+    Reason for this number: 1,000 simulated tests of the same code with stalls. If slow requests counted one by one, p99
+    was REGRESSED in 3 of them and IMPROVED in 2. With this number, it was in none.
     """
     return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 
@@ -118,7 +117,7 @@ def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> Pai
 def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
     """Returns how much worse a pair's new version is in typical moments, or with `total` over the whole load.
 
-    None if a version has no value above 0. With `total` also None if no turn has a value. Not for percentiles.
+    None if a version has no value above 0. Not for percentiles.
     """
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not cycles or not all(map(sum, zip(*cycles, strict=True))):
@@ -190,8 +189,8 @@ def _cycles(
 def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
     """Returns the mean of the units with its error.
 
-    `usual` is the usual deviation between two start-ups, as a log ratio. `boots_anew` is False if all pairs have the
-    same start-up of the old version.
+    `usual` is the usual deviation between two start-ups, as a log ratio. `boots_anew` is False if all pairs share the
+    old version's start-up.
     """
     from scipy.special import chdtri
 
@@ -212,10 +211,7 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
 
 
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
-    """Returns the units' variances, drawn towards their usual variance per cycle.
-
-    The usual variance weighs as much as `Rules.prior_cycles` cycles.
-    """
+    """Returns the units' variances, each drawn towards their usual variance per cycle (`Rules.prior_cycles`)."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():
@@ -233,10 +229,10 @@ def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
 
 
 def trend_of(recording: Recording, beside: Recording | None = None) -> tuple[float, ...]:
-    """Returns a value for each start-up if they get steadily slower or faster. Empty without such a trend.
+    """Returns a value for each start-up if start-ups get steadily slower or faster. Empty without such a trend.
 
-    Values are requests/s, or latencies in seconds if the load has a fixed rate. `beside` is the other version of a
-    comparison. If its start-ups differ as much without a trend, the order may be chance.
+    Values are requests/s, or latencies in seconds if the load has a fixed rate. `beside` is the other version. If its
+    start-ups differ as much without a trend, the order may be chance.
     """
     values = _values_of(recording)
     if len(values) < 3 or not all(values):
@@ -256,7 +252,6 @@ def trend_of(recording: Recording, beside: Recording | None = None) -> tuple[flo
 
 
 def _values_of(recording: Recording) -> list[list[float]]:
-    """Returns each start-up's values, one for each round that has one."""
     return [
         [
             value
@@ -270,7 +265,7 @@ def _values_of(recording: Recording) -> list[list[float]]:
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
     """Returns whether the machine may be the cause of a trend. `levels` has a value for each start-up.
 
-    True if the machine was busy or CPU time per request changed with the trend, or if either is unknown.
+    True if other programs were busy or CPU time per request changed with the trend, or if either is unknown.
     """
     if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
         return True

@@ -22,32 +22,32 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     NEW = "NEW"
     WATCHED = "WATCHED"
-    """The metric is compared and shown, but never judged: no other outcome replaces this one."""
+    """The metric is compared and shown, but never judged."""
 
 
 class ReasonKind(Enum):
-    """Why a gate or a limit has its outcome; `report.wording` has a sentence for each."""
+    """Why a metric or a limit has its outcome. `report.wording` has a sentence for each kind."""
 
     NO_BASELINE = auto()
     NO_BASELINE_SATURATED = auto()
     SATURATED = auto()
     LOST = auto()
-    """A load generator's part of the load is missing."""
+    """A load generator failed, so its part of the load is missing."""
     LEFT_WORK = auto()
     """A server was still at work after its last answer."""
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
     MEMORY_COURSE = auto()
-    """The baseline has a memory, but not the number of requests after which it was measured."""
+    """The baseline's memory is known, but not after how many requests it was measured."""
     OTHER_ROWS = auto()
-    """The requests are the same, but with other rows of their feed."""
+    """The requests are the same, but were filled from other rows of data."""
     OTHER_ANSWERS = auto()
     """The new version seems better, but gives other answers."""
     SAME_CODE = auto()
     SAME_FILES = auto()
-    """Both versions ran files that Git ignores."""
+    """Both versions ran the same files, because Git ignores them."""
     NO_CODE = auto()
-    """Stored figures alone show too little, and their code was not measured again."""
+    """Stored figures alone show too little, and the baseline's code was not measured again."""
     # The baseline's own code now, compared with its stored figures:
     WORLD = auto()
     WORLD_UNCLEAR = auto()
@@ -69,7 +69,7 @@ class ReasonKind(Enum):
     NOISE = auto()
     UNSEEN = auto()
     NOTHING_TOLD = auto()
-    """Even a worsening of `Rules.nothing_told` might not have been found."""
+    """Even a great worsening (`Rules.nothing_told`) might not have been found."""
     FEW_REQUESTS = auto()
     NO_REQUEST = auto()
     WAS_ZERO = auto()
@@ -130,7 +130,7 @@ class Reason:
     ratio: float = 0.0
     """The figure of the baseline's own code now, divided by its stored figure."""
     seconds: float = 0.0
-    """The duration of a comparison that has `needed` requests or pairs, or that likely decides; 0 if unknown."""
+    """How long the comparison would have to take to decide; 0 if unknown."""
     budgeted: bool = False
     """Whether the comparison ended because the session's time was over, not the test's."""
     noise_of: NoiseOf = NoiseOf.BOOTS
@@ -156,7 +156,7 @@ class Reason:
 
 
 class NoteKind(Enum):
-    """Further facts that a reader must know; `report.wording` has a sentence for each."""
+    """Further facts that a reader must know. `report.wording` has a sentence for each kind."""
 
     TOLD = auto()
     """`Note.texts` is a whole sentence."""
@@ -164,7 +164,7 @@ class NoteKind(Enum):
     SET_BY_TEST = auto()
     """The test has set something on the imported app that the server serves."""
     NOT_AS_MADE = auto()
-    """How the server's app differs from the test's app, because the server imported it."""
+    """How the server's app, which the server itself imported, differs from the test's app."""
     IMPORTS_ANEW = auto()
     """Why each start-up imports the app again."""
     ELSEWHERE = auto()
@@ -176,7 +176,7 @@ class NoteKind(Enum):
     FIGURES_ONLY = auto()
     """Why the baseline's code was not measured again, although the user asked for that."""
     FILES_CHANGED = auto()
-    """Like `FIGURES_ONLY`, because files changed. The changed files differ between a session's tests."""
+    """Like `FIGURES_ONLY`, because files changed. Each test may name other files."""
     SAME_CODE = auto()
     IN_TURN = auto()
     PACKAGES_HERE = auto()
@@ -187,15 +187,13 @@ class NoteKind(Enum):
     ROUGHLY_KNOWN = auto()
     """The new baseline's figure is less certain than it should be."""
     PROVISIONAL = auto()
-    """The new baseline was stored on a busy machine, so only its code counts."""
+    """The new baseline was stored on a busy machine, so only its code counts, not its figures."""
     NO_CODE_STORED = auto()
     """Why the new baseline's code cannot be found again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A further fact that a reader must know."""
-
     kind: NoteKind
     texts: tuple[str, ...] = ()
     """Names, or texts from a user or another program."""
@@ -222,14 +220,14 @@ class MetricComparison:
     base: float | None = None
     now: float | None = None
     change: float | None = None
-    """now / base - 1. Before `as_the_run_shows` replaces it, the judge's own estimate."""
+    """now / base - 1. Before `as_the_run_shows`, it is the judge's estimate instead."""
     low: float | None = None
     high: float | None = None
     """`low` and `high` are the interval of the change at `confidence`."""
     total: tuple[float, float] | None = None
     """The interval for all requests, including stalls, if `low` and `high` are for typical moments."""
     typical: float | None = None
-    """The change in typical moments, if `change` lies outside of the interval for them."""
+    """The change in typical moments, if `change` lies outside of the interval for typical moments."""
     confidence: float | None = None
     detectable: float | None = None
     """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
@@ -255,9 +253,8 @@ class MetricComparison:
     ) -> MetricComparison:
         """Makes a comparison. Its tolerance includes the floor. A metric that is only watched is WATCHED.
 
-        A floor is a worsening in the metric's unit that passes. As a share of the old value `base` it may exceed the
-        tolerance: max(15 %, 2 ms / 10 ms) is 20 %. If the old value is too low by chance, both the loss and the
-        tolerance look larger. So the error of the difference covers both.
+        A floor is a worsening in the metric's unit that passes. For example, 2 ms of 10 ms are 20 %, more than a
+        tolerance of 15 %.
         """
         found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
         if not isinstance(tolerance, Tolerance):
@@ -268,6 +265,8 @@ class MetricComparison:
             return found
         if not found.base:  # a floor isn't a share of 0, which counts may be
             return replace(found, floor=tolerance.floor)
+        # If the old value is too low by chance, both the loss and the tolerance look larger. So the error of the
+        # difference covers both.
         share = tolerance.floor / found.base
         if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance)
             share = share / (1 - share) if share < 1 else math.inf
@@ -275,7 +274,7 @@ class MetricComparison:
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
-        """Returns a copy with this outcome. WATCHED stays, and gets the reason only if there is no change to show."""
+        """Returns a copy with this outcome. A comparison that is WATCHED stays so."""
         if self.outcome is Outcome.WATCHED:
             return self if self.change is not None else replace(self, reason=reason)
         return replace(self, outcome=outcome, reason=reason)
@@ -376,8 +375,8 @@ def as_the_run_shows(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons with the figures of the whole run.
 
-    The outcome comes from pairs of start-ups. If these figures are worse by more than the tolerance, PASS and IMPROVED
-    become INCONCLUSIVE. `base` is the old version, if it was measured alternately with `now`, else None.
+    If the whole run is worse by more than the tolerance, PASS and IMPROVED become INCONCLUSIVE. `base` is the old
+    version, if it was measured alternately with `now`, else None.
     """
     found = []
     for item in comparisons:
@@ -393,10 +392,9 @@ def as_the_run_shows(
 
 
 def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
-    """Returns the database statement that requests run most often.
+    """Returns the database statement that requests run most often. None if statements are unknown.
 
-    With `base`, returns the statement whose runs per request grew most since the old version. None if statements are
-    unknown.
+    With `base`, returns the statement whose runs per request grew most since the old version.
     """
     sides = [side.queries for side in (base, now) if side is not None]
     times = [
@@ -413,8 +411,7 @@ def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
     """Returns a copy with the measured figures of both versions, and the change between these.
 
-    Returns the comparison unchanged if `now` is None. Also for memory, which is compared after a fixed number of
-    requests and not after the whole run.
+    Memory keeps its figures, because it is compared after a fixed number of requests and not after the whole run.
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
@@ -435,8 +432,7 @@ def check_limits(
 ) -> tuple[LimitCheck, ...]:
     """Returns one check per limit. Names are `min_` or `max_` and a metric; limits are in SI units.
 
-    `least_capacity` is the highest rate of a capacity search, if no load broke a limit. A value equal to its limit
-    meets it. A missing value breaks it.
+    `least_capacity` is the highest rate of a capacity search, if no load broke a limit. A missing value breaks a limit.
     """
     checks = []
     for name, limit in limits.items():

@@ -40,12 +40,11 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns a lower bound for the growth of waiting requests, as a share of all requests. Without growth, 0 or less.
+    """Returns how fast waiting requests grow at least, as a share of all requests. 0 or less without growth.
 
     The result is the smaller of two shares, because either one alone can mislead. One is the growth of latencies ÷ the
-    time that passed. The other says how far answers per second fall short of `rate`. After a burst latencies grow, but
-    answers come faster. If few requests were due by chance, few answers come, but latencies do not grow. A rise of
-    fewer than `errors` standard errors does not count.
+    time that passed. The other says how far answers per second fall short of `rate`. A rise of latencies below `errors`
+    standard errors does not count.
     """
     if (growth := _between_thirds(leads)) is None:
         return 0.0
@@ -57,11 +56,11 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
 
 
 def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
-    """Returns (growth, error, time, requests), from the first to the last third of the time when requests were due.
+    """Compares the first and the last third of the time when requests were due: (growth, error, time, requests).
 
-    The mean latency grew by `growth`, with the standard error `error`. `time` lies between the thirds' mean instants.
-    All three are in ns. `requests` were due in this time. The error is infinite if a third has a single stretch of
-    `leads`. None if all requests were due at once, or none was due in the first third.
+    `growth` is the mean latency's growth between the thirds, and `error` its standard error. `time` lies between the
+    thirds' mean instants, and `requests` were due in it. Times are in ns. None if all requests were due at once, or
+    none in the first third.
     """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3

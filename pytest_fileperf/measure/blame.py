@@ -1,7 +1,7 @@
 """Finds the functions whose CPU time per request grew between two profiles.
 
-The search starts at the outermost function. It follows the calls as long as one function, or a few, have most of the
-growth. It stops at a function that does the work itself, or whose calls share the growth widely.
+The search starts at the outermost function, and follows the calls that have most of the growth. It stops at a function
+that does the work itself, or whose growth many calls share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLEAR = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """CPU seconds per request of one stack, in both versions."""
+    """One stack's CPU seconds per request, in the old and the new version."""
 
     path: Stack
     before_s: float
@@ -35,10 +35,10 @@ class _Work:
 
 
 def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -> dict[Stack, float]:
-    """Returns CPU seconds per request by stack. A stack begins at the project's outermost function, if it has one.
+    """Returns CPU seconds per request by stack. Stacks begin at the project's outermost function, if there is one.
 
-    Adds to `around` the packages that call the project's code. With `torn`, every stack may mix several moments. A torn
-    stack is cut down to the project's innermost function, or to nothing if it has none.
+    Adds the packages that call the project's code to `around`. With `torn`, stacks may mix several moments, so only the
+    project's innermost function is kept.
     """
     costs_s: dict[Stack, float] = defaultdict(float)
     places = {frame: place_of(frame, root) for stack in side.stacks for frame in stack}
@@ -56,22 +56,20 @@ def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -
 
 
 def _package(place: Frame) -> str:
-    """Returns a library function's package; for the standard library its top directory or file, such as `asyncio`."""
+    """Returns a library function's package, or its module in the standard library, such as `asyncio`."""
     return place.package or place.file.partition("/")[0]
 
 
 def _is_inner(place: Frame, above: Frame | None) -> bool:
-    """Returns whether `place` and its caller `above` are in the same package of the standard library."""
     if above is None or place.own_code or above.own_code or place.package or above.package:
         return False
     return _package(place) == _package(above)
 
 
 def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sample_s: float) -> list[_Work]:
-    """Returns the work of both versions by stack. Old work is moved to the stacks of the callers that do it now.
+    """Returns each stack's work in both versions. If a function has other callers now, its old work moves to them.
 
-    Stacks with the same innermost function do the same work. If several new stacks end with that function, the most
-    similar ones get the old work. One sample stands for `sample_s` CPU seconds per request.
+    One sample stands for `sample_s` CPU seconds per request.
     """
     moved: dict[Stack, float] = dict(before)
     by_leaf: dict[Frame, list[Stack]] = defaultdict(list)
@@ -96,7 +94,7 @@ def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sam
 
 
 def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[Stack, float]) -> None:
-    """Moves old work in `moved` from stacks that cost less now to stacks that cost more, the most similar first."""
+    """Moves old work from stacks that cost less now to stacks that cost more, the most similar first."""
     more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
     less = [path for path in paths if more[path] < 0]
     pairs = ((_common_end(one, other), one, other) for one in less for other in paths if more[other] > 0)
@@ -112,7 +110,7 @@ def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[St
 def _give_out(
     moved: dict[Stack, float], after: Mapping[Stack, float], *, known: Collection[Frame], sample_s: float
 ) -> None:
-    """Moves old work in `moved` from the project's functions that cost less now to new functions that they call."""
+    """Moves old work from the project's functions that cost less now to new functions that they call."""
     for path in [path for path in moved if path and path[-1].own_code]:
         less_s = moved[path] - after.get(path, 0.0)
         if less_s < _CLEAR * math.sqrt((moved[path] + after.get(path, 0.0)) * sample_s):
@@ -139,23 +137,23 @@ def _common_end(one: Stack, other: Stack) -> int:
 # --- blame
 
 GREW = 0.01
-"""A smaller rise, as a share of the old cost, is noise between two start-ups of the same code."""
+"""A smaller rise, as a share of the old cost, also occurs between two start-ups of the same code."""
 _UNSTEADY = 0.2
-"""Standard deviation of the cost of servers and frameworks around unchanged code, as a share of this cost. The cost
-varies with the number of requests that a server reads at once."""
+"""Around unchanged code, the cost of server and framework varies by this share (standard deviation). It depends on how
+many requests the server reads at once."""
 _MOST = 0.85
 """If calls have at least this share of a function's growth, the called functions are the cause."""
 _AROUND = 0.6
-"""A function may be blamed for growth in functions that it calls. If it had more than this share of the old CPU time,
-its time must also have doubled."""
+"""Above this share of the old CPU time, a function is blamed for its calls only if its time doubled. Such a function is
+around nearly all code."""
 _WORTH_NAMING = 0.05
 """A function with a smaller share of the whole growth is left out."""
 _OF_A_CALLER = 0.2
-"""A caller of the greatest cause is left out if it has less than this share of the growth. The cause's use of caches
-and garbage may slow its callers. In 6 of 38 slower libraries, an unchanged caller had up to 0.18 of the growth."""
+"""A caller of the greatest cause is left out if it has a smaller share of the growth. The cause fills caches and makes
+garbage, which may slow its callers. In 6 of 38 slower libraries, an unchanged caller had up to 0.18 of the growth."""
 _IN_EACH = 0.25
-"""Each look (a profile of both versions) must show at least this share of a function's growth. A profiler that had to
-wait for a core takes many samples at once afterwards. So one moment may fill a tenth of all samples."""
+"""Each look (a run of the profiler on both versions) must show at least this share of a function's growth. A profiler
+that waited for a core then takes many samples at once. So one moment may fill a tenth of all samples."""
 _NEW = 0.2
 """A function is new if its old cost was less than this share of its new cost."""
 
@@ -163,33 +161,33 @@ _NEW = 0.2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGrowth:
     frame: Frame
-    """The function. Its line comes from the new version, or from the old one if the function is gone."""
+    """The function, with its line in the new version, or in the old version if it is gone."""
     growth_s: float
-    """CPU seconds per request that the function added; negative for savings. Moved work does not count."""
+    """CPU seconds per request that the function added; negative for savings. Work that it took over from other
+    functions does not count."""
     share: float
     """`growth_s` ÷ the whole growth, from −1.0 to 1.0."""
     base_s: float
-    """CPU seconds per request in the old version, with the functions that it calls."""
+    """CPU seconds per request in the old version, including called functions."""
     now_s: float
     base_self_s: float
-    """As `base_s`, but without the Python functions that it calls."""
+    """As `base_s`, without called Python functions."""
     now_self_s: float
     caller: Frame | None = None
-    """For a library's function: the project's function that calls it, else another package's. None without such a
-    caller, and for the project's functions."""
+    """For a library's function: its caller in the project, else in another package. None without such a caller."""
 
 
 _Part: TypeAlias = tuple[_Work, int]
-"""Work, and the index of a function in its path; −1 stands for the whole path."""
+"""(work, index of a function in its path). −1 stands for the whole path."""
 _Cause: TypeAlias = tuple[Frame, Sequence[_Part]]
-"""A function, and the work of the stacks in which it is the cause."""
+"""(function, the work whose growth it causes)."""
 
 
 class _Search:
     def __init__(
         self, works: Sequence[_Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """A sample stands for `sample_s` CPU seconds per request (old, new). Growth below `least_s` is ignored.
+        """One sample stands for `sample_s` (old, new) CPU seconds per request. Growth below `least_s` is ignored.
 
         `around` are the packages of server and framework.
         """
@@ -200,7 +198,7 @@ class _Search:
         self._around = around
 
     def causes(self) -> list[_Cause]:
-        """Returns the functions that grew clearly, and by a larger factor than the program without them."""
+        """Returns the functions that clearly grew more than the rest of the program."""
         found: list[_Cause] = []
         while more := list(self._below(None, rest := self._without(found), total_s=self._risen(rest))):
             found += more
@@ -214,7 +212,7 @@ class _Search:
         return kept
 
     def _clarity(self, cause: _Cause, kept: Sequence[_Cause]) -> float:
-        """Returns by how many standard deviations a cause grew more than the program without `kept` and this cause."""
+        """Returns by how many standard deviations a cause grew more than the rest of the program."""
         others_before_s, others_after_s = _sums(self._without([*kept, cause]))
         even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
         if others_before_s < 20 * self._sample_s[0]:
@@ -232,10 +230,7 @@ class _Search:
         return _rise(parts) >= max(self._least_s, _CLEAR * self._spread_s(parts))
 
     def _spread_s(self, parts: Sequence[_Part]) -> float:
-        """Returns the standard deviation of the growth of `parts`.
-
-        It comes from random sample counts, and from framework functions whose CPU time varies by itself.
-        """
+        """Returns the growth's standard deviation, from chance in sampling and from frameworks' varying CPU time."""
         variance = 0.0
         for all_s, own_s, sample_s in zip(self._whole_s, _sums(parts), self._sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
@@ -244,7 +239,7 @@ class _Search:
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
 
     def serves(self, path: Stack) -> bool:
-        """Returns whether server or framework do a stack's innermost work, as in stacks without project functions."""
+        """Returns whether a stack's innermost work belongs to server or framework."""
         if CHILD_PROCESSES in path:
             return False
         beneath = list(takewhile(lambda place: not place.own_code, reversed(path)))
@@ -252,7 +247,7 @@ class _Search:
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: Frame | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
-        """Yields the causes of `place`'s growth `total_s`: called functions or itself. None: whole program."""
+        """Yields the functions that cause the growth in `place`, or in the whole program if it is None."""
         inner = self._holder(parts, total_s)
         if inner is not None:
             if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
@@ -292,7 +287,7 @@ class _Search:
         return max(holders, key=lambda holder: (sum(_sums(holder[1])), -holder[1][0][1]), default=None)
 
     def _risen(self, parts: Sequence[_Part]) -> float:
-        """Returns the growth of `parts`, without functions that clearly cost less now: savings would hide growth."""
+        """Returns the growth without functions that clearly cost less now, because savings would hide growth."""
         by_leaf: dict[Frame | None, list[_Part]] = defaultdict(list)
         for work, at in parts:
             by_leaf[work.path[-1] if work.path else None].append((work, at))
@@ -300,10 +295,7 @@ class _Search:
         return _rise(parts) - sum(saved_s)
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
-        """Returns whether a function may be named as the cause, although the growth is in functions that it calls.
-
-        The growth must be clear. If the function had most of the old CPU time, its time must also have doubled.
-        """
+        """Returns whether a function may be named as the cause, although the growth is in functions that it calls."""
         before_s = _sums(parts)[0]
         return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
 
@@ -313,10 +305,9 @@ def growth(
 ) -> tuple[FunctionGrowth, ...]:
     """Returns the functions that made CPU time per request grow, the largest growth first. Savings follow.
 
-    Empty if CPU time per request did not grow, or no function stands out of the noise. `base` is the old version's
-    profile, `now` the new one's; for the roots see `place_of`. Each of `looks` is a part of both profiles (old, new).
-    Every returned function must have changed in each look. In torn stacks only the project's innermost function is
-    trusted.
+    Empty if CPU time did not grow, or if no function stands out of the noise. `base` is the old version's profile, and
+    `now` the new one's. The roots are the directories of the project's code. `looks` are parts of both profiles (old,
+    new). A returned function has changed in each of them.
     """
     whole_s, noise_s = now.cost - base.cost, 0.0
     if not (base.samples and now.samples):
@@ -366,7 +357,7 @@ def _is_in_each(found: FunctionGrowth, looks: Sequence[Sequence[Mapping[Stack, f
 
 
 def _cost_of(place: Frame, side: Mapping[Stack, float]) -> tuple[float, float]:
-    """Returns a function's CPU seconds per request, with the functions that it calls and without them."""
+    """Returns a function's CPU seconds per request: (with called functions, without them)."""
     whole_s = sum(cost_s for path, cost_s in side.items() if place in path)
     return whole_s, sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,))
 
@@ -391,7 +382,7 @@ def _told(
 
 
 def _caller(place: Frame, parts: Sequence[_Part]) -> Frame | None:
-    """Returns the caller with most of a library function's growth: in the project, else in another package. Or None."""
+    """Returns the `FunctionGrowth.caller` that has most of the growth."""
     rises_s: dict[Frame, float] = defaultdict(float)
     for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]
@@ -414,7 +405,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
 
 
 def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequence[_Part]) -> bool:
-    """Returns whether a library's function `place` is new, but `called` isn't. Then `place` is named as the cause."""
+    """Returns whether the library function `place` is new, but the function that it calls is not."""
     if place.own_code or called.own_code:
         return False
     (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)
@@ -422,7 +413,7 @@ def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequen
 
 
 def _may_split(place: Frame | None, parts: Sequence[_Part], pieces: Sequence[Frame]) -> bool:
-    """Returns whether to name `pieces`, not their caller `place`. False inside a library that the project calls."""
+    """Returns whether to name the called `pieces` instead of `place`. A library's inner functions stay unnamed."""
     if (
         place is None
         or place.own_code

@@ -20,7 +20,7 @@ class CapacityEnd(StrEnum):
     """The server met its limits at every rate that the load generator could make. So the server's capacity is at least
     the highest of these rates."""
     NO_RATE = "no rate holds"
-    """No rate meets the limits, not even a small share of a closed loop's rate."""
+    """Even a very low rate broke the limits."""
     SMOKE = "smoke run"
     """A smoke run made a few requests and did not search. `Capacity.rate` is only the rate of these requests."""
 
@@ -36,7 +36,7 @@ class RateTried:
     """Successful requests."""
     failed: int
     beyond: Mapping[str, int]
-    """For each limit's name, how many requests count against it: they were slower, or failed."""
+    """For each limit's name, how many requests broke it: they were too slow, or failed."""
     holds: bool
     """Every limit was met, and the server did not fall behind."""
     falls_behind: bool = False
@@ -57,14 +57,14 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server meets its limits. Rates are requests per second.
 
-    Repeated loads do not all find the same capacity. `rate` is the median: half of the loads find a higher capacity.
+    Repeated loads do not all find the same capacity. `rate` is the median.
     """
 
     rate: float
     """0.0 if no rate meets the limits."""
     low: float
     high: float
-    """`low` and `high` are the rate's interval at `confidence`. `high` is infinite if only the load generator broke a
+    """`low` to `high` is the interval of `rate` at `confidence`. `high` is infinite if only the load generator broke a
     limit."""
     confidence: float = 0.9
     limits: Mapping[str, float]
@@ -72,7 +72,7 @@ class Capacity:
     broken: str = ""
     """The limit that breaks first when the rate grows, such as `max_p99`. Empty if no limit broke."""
     limit: Limit = field(default=Limit(kind=LimitKind.UNCLEAR, evidence=""))
-    """The bottleneck at slightly higher rates than `rate`."""
+    """The bottleneck at rates slightly above `rate`."""
     closed_rps: float | None = None
     """Requests per second of a short closed loop before the search; None if there was no such load."""
     ended: CapacityEnd = CapacityEnd.FOUND

@@ -34,7 +34,7 @@ from pytest_fileperf.serve.spec import ServerSpec, server_id
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A value of stored JSON, and its place in the file. For a wrong type, methods raise ValueError with the place."""
+    """A value of stored JSON, and its place in the file. Methods raise ValueError with the place for a wrong type."""
 
     value: object
     where: str = ""
@@ -98,7 +98,8 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 def json_value(value: object) -> JsonValue:
     """Returns the value for `json.dumps`: None for NaN and Infinity, keys as texts.
 
-    Servers, functions and classes become the text that pytest shows in a test's id, other objects their `repr`.
+    Servers become the text that pytest shows in a test's id. Functions and classes become their name, and other objects
+    their `repr`.
     """
     match value:
         case None | bool():
@@ -151,8 +152,8 @@ class Encoder:
     def __init__(self) -> None:
         self._places: dict[tuple[object, ...], int] = {}
         self.histograms: list[list[object]] = []
-        """For each histogram its HdrHistogram V2 text, then figures that the text lacks: minimum, maximum, sum and sum
-        of squares."""
+        """For each histogram: its HdrHistogram V2 text, then minimum, maximum, sum and sum of squares, which the text
+        lacks."""
 
     def encode(self, value: object, type_: object) -> object:
         """Returns a value for `json.dumps`. `type_` is the annotation of the value's field."""
@@ -190,7 +191,7 @@ class Encoder:
 
 
 class Decoder:
-    """Makes an `Encoder`'s values again from its output. Raises ValueError with the place of the first wrong value."""
+    """Reads values back from an `Encoder`'s output. Raises ValueError with the place of the first wrong value."""
 
     def __init__(self, histograms: Placed) -> None:
         self._histograms = [_histogram(item) for item in histograms.items()]

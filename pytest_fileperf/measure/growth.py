@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _QUARTERS = 4
 _LASTING_SHARE = 0.4
-"""Growth is lasting if each quarter of the requests adds at least this share of an even part (growth ÷ 4)."""
+"""If each quarter of the requests adds at least this share of growth ÷ 4, the growth is lasting."""
 _LEAST_OF_MEMORY = 0.05
 """Memory that grows by less than this share of its size is not reported, because heaps fragment."""
 _LASTING_STARTS = 0.8
 """Lasting growth is reported if at least this share of the start-ups shows it."""
 _AT_LIMIT = 0.97
-"""A process that has opened this share of its allowed files counts as at its limit. It may have closed some since."""
+"""A process that has opened this share of its allowed files counts as at its limit. It may have closed some again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def growth_of(
 ) -> Growth | None:
     """Returns a start-up's growth over `rounds`. None for too few samples, or if processes came and went.
 
-    If a process had opened as many files as `files_limit` allows, the result is never None, and contains this limit.
+    If a process opened as many files as `files_limit` allows, the result contains this limit.
     """
     full = (
         sample.at_ns

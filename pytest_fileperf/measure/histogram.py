@@ -1,8 +1,7 @@
 """Latency histogram with HDR buckets: three significant digits from 1 ns to over an hour, in constant memory.
 
-Counts become numpy arrays only while they are used. The stored form is the standard HdrHistogram V2 text: a head and
-zigzag LEB128 counts, deflated, as base64. Source of the encoding: https://github.com/HdrHistogram/HdrHistogram,
-`AbstractHistogram.java` and `ZigZagEncoding.java`.
+The stored form is the standard HdrHistogram V2 text: a head and zigzag LEB128 counts, deflated, as base64. Source of
+the encoding: https://github.com/HdrHistogram/HdrHistogram, `AbstractHistogram.java` and `ZigZagEncoding.java`.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from numpy.typing import ArrayLike, NDArray
 # packed    differences between steps, low bytes apart from high ones, deflated: about a byte for each step
 
 _STEP = np.dtype("<u2")
-"""Two bytes are enough for a step's index: in our range HdrHistogram's indexes end at 35,840."""
+"""Two bytes are enough for a step's index, because indexes end at 35,840."""
 
 
 class Counts:
-    """A histogram's steps (buckets), and how often each was hit. Only `pack` changes the form, never the values."""
+    """A histogram's steps (buckets), and how often each was hit."""
 
     __slots__ = ("_bytes", "_is_packed", "_width", "total")
 
     def __init__(self, steps: NDArray[np.integer], counts: NDArray[np.integer]) -> None:
         """Steps ascend, and counts are not negative; both have the same shape."""
         self._width = np.min_scalar_type(int(counts.max(initial=0))).itemsize
-        """Bytes of a count."""
+        """Bytes per count."""
         self._bytes = steps.astype(_STEP).tobytes() + counts.astype(f"<u{self._width}").tobytes()
         self._is_packed = False
         self.total = int(counts.sum())
@@ -67,7 +66,7 @@ class Counts:
 
 
 def _planes(values: NDArray[np.unsignedinteger]) -> bytes:
-    """Returns the first byte of each value, then the second of each, and so on. This brings zeros together."""
+    """Returns the first byte of each value, then the second of each, and so on, which brings zeros together."""
     return values.view(np.uint8).reshape(values.size, values.itemsize).T.tobytes()
 
 
@@ -113,7 +112,7 @@ class Histogram:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """HdrHistogram's indexes of the steps that contain samples, ascending."""
+        """Indexes of the steps that contain samples, ascending, as HdrHistogram numbers them."""
         return self.held.arrays()[0]
 
     @property
@@ -158,14 +157,13 @@ class Histogram:
         )
 
     def values_ns(self) -> NDArray[np.int64]:
-        """Returns one value for each of `steps`: the step's end, but at least `min_ns` and at most `max_ns`."""
+        """Returns each step's highest value in ns, from `min_ns` to `max_ns`."""
         return np.clip(ends_of(self.steps), self.min_ns, self.max_ns)
 
     def percentile_ns(self, percent: float) -> int:
-        """Returns the nearest-rank percentile: the least value that at least `percent` % of the samples do not exceed.
+        """Returns the nearest-rank percentile, rounded up to three digits; 0 if empty.
 
-        The value is rounded up to the end of its step (three digits), but never above the exact maximum. 0 if empty.
-        Raises ValueError if `percent` is outside 0 to 100.
+        At least `percent` % of the samples are no longer than this. Raises ValueError if `percent` is outside 0 to 100.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"percentile {percent!r} must lie between 0 and 100")
@@ -177,7 +175,7 @@ class Histogram:
         return self._value_of(steps, np.searchsorted(np.cumsum(counts), rank))
 
     def under_way_ns(self) -> int:
-        """Returns the median duration of the request that is under way at a random moment; 0 if empty."""
+        """Returns the duration-weighted median: half of all time went into samples up to this long. 0 if empty."""
         if self.count == 0:
             return 0
         steps, counts = self.held.arrays()
@@ -188,18 +186,16 @@ class Histogram:
         return max(self.min_ns, min(int(ends_of(steps[place : place + 1])[0]), self.max_ns))
 
     def mean_ns(self) -> float:
-        """Returns the exact mean; 0 if empty."""
         return self.sum_ns / self.count if self.count else 0.0
 
     def stdev_ns(self) -> float:
-        """Returns the standard deviation, with n - 1; 0 for fewer than two samples."""
         if self.count < 2:
             return 0.0
         variance = (self.sum_squares - self.sum_ns * (self.sum_ns / self.count)) / (self.count - 1)
         return math.sqrt(max(0.0, variance))
 
     def encode(self) -> str:
-        """Returns the standard HdrHistogram V2 text in base64, which lacks minimum, maximum, sum and sum of squares."""
+        """Returns the standard HdrHistogram V2 text (base64). It lacks minimum, maximum, sum and sum of squares."""
         steps, counts = self.held.arrays()
         # Zero or less stands for steps without samples before the next count.
         words = np.column_stack((1 - np.diff(steps, prepend=-1), counts)).ravel()
@@ -251,7 +247,7 @@ class Histogram:
         )
 
     def share_within(self, low_ns: float, high_ns: float) -> float:
-        """Returns the share of samples from `low_ns` to `high_ns`, to the precision of a step; 0 if empty."""
+        """Returns the share of samples from `low_ns` to `high_ns`, to three digits; 0 if empty."""
         if self.count == 0:
             return 0.0
         steps, counts = self.held.arrays()
@@ -261,7 +257,7 @@ class Histogram:
 
 
 def _numbers_of(words: NDArray[np.int64]) -> bytes:
-    """Returns numbers in zigzag LEB128: signed ones become positive, with 7 bits in a byte, lowest bits first."""
+    """Encodes numbers as zigzag LEB128: 7 bits in a byte, the sign and the lowest bits first."""
     zigzag = (words << 1) ^ (words >> 63)
     rest = zigzag[:, np.newaxis] >> np.arange(0, int(zigzag.max(initial=1)).bit_length(), 7)
     every = (rest & 0x7F) | np.where(rest > 0x7F, 0x80, 0)  # the high bit: more bytes come
@@ -270,7 +266,7 @@ def _numbers_of(words: NDArray[np.int64]) -> bytes:
 
 
 def _numbers_in(content: bytes) -> NDArray[np.int64]:
-    """Returns the numbers from `_numbers_of`'s bytes. Raises ValueError if one is cut off or over eight bytes long."""
+    """Reads numbers from `_numbers_of`. Raises ValueError if a number is cut off or over eight bytes long."""
     octets = np.frombuffer(content, dtype=np.uint8).astype(np.int64)
     ends = np.flatnonzero(octets < 0x80) + 1
     starts = np.concatenate(([0], ends))
@@ -283,7 +279,7 @@ def _numbers_in(content: bytes) -> NDArray[np.int64]:
 
 
 def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns HdrHistogram's index of each value's step."""
+    """Returns the index of each value's step (bucket), as HdrHistogram numbers them."""
     # frexp's exponent of v is floor(log2(v)) + 1. It is exact because values stay below 2**53.
     bits = np.frexp(values_ns.astype(np.float64))[1].astype(np.int64)
     bucket = np.maximum(bits - _SUB_BITS, 0)

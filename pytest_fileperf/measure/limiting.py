@@ -1,7 +1,7 @@
 """Names the bottleneck that limits a load, with the figures that show it. If unsure, it says `unclear`.
 
-Each rule below knows one limit and needs evidence of its own. The first rule that is sure decides. The rules' order
-matters: a busy core also makes threads, queues and latencies look busy, so cores come first.
+Each rule below looks for one bottleneck. The first rule that is sure decides. Rules for cores come first, because a
+busy core also makes threads and queues look busy.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from pytest_fileperf.units import format_duration, format_rate
 WANTED_CORE = 0.95
 """A process is saturated if it runs, or waits for a core, during at least this share of the time."""
 NEARLY_BUSY_CORE = 0.85
-"""A process whose event loop was never idle is saturated if it wants a core for this share of time."""
+"""As `WANTED_CORE`, for a process whose event loop was never idle."""
 ROOM_ON_CORE = 0.75
 """A process that wants a core for a smaller share of the time could serve more requests. Between this share and
 `BUSY_CORE`, nobody can tell."""
 NEVER_IDLE = 0.10
-"""An event loop limits the load if at most this share of the samples found it idle."""
+"""An event loop counts as never idle if at most this share of the samples found it idle."""
 FULL_POOL = 0.85
 """From this mean share of busy threads on, a thread pool counts as full. Threads that end together get new work one
-after the other, so the share dips. A pool with spare threads has a far lower mean. It has as many threads as were
-ever needed at once."""
+after the other, so a full pool's share dips. A pool with spare threads has a far lower mean."""
 QUEUE_FOR_POOL = 1.10
-"""From this many requests in flight per busy thread on, some requests wait for a thread. A smaller excess may be an
-error of the mean."""
+"""From this many requests in flight per busy thread on, some requests wait for a thread. A smaller excess may be
+chance."""
 SPARE_POOL = 0.70
-"""A pool with a smaller busy share always has a thread to spare for the next request."""
+"""If a smaller share of a pool's threads is busy, the next request always finds a free thread."""
 MOST = 0.50
 """If a cause has at least this share of threads, samples or connections, it explains a limit."""
 FEW = 0.25
@@ -42,19 +41,19 @@ FEW = 0.25
 IN_USE = 0.80
 """If the server limits a closed loop, at least this share of connections has a request in flight."""
 SAME_LATENCY = 0.80
-"""Times of requests sent one by one, together with waits for cores, predict the median latency under load. If the
-prediction is less than this share of the real median, requests also wait for each other."""
+"""Requests sent one by one, together with waits for cores, predict the median latency under load. If the prediction is
+less than this share of the real median, requests wait for each other."""
 LIKE_LATENCY = 0.60
-"""If the mean of `Boot.alone` is below this share of the mean latency under load, some requests may wait. The share is
-smaller than `SAME_LATENCY`, because single requests and stalls of the machine change a mean."""
+"""If `Boot.alone` has a mean below this share of the latency under load, some requests may wait. It is smaller than
+`SAME_LATENCY`, because a few slow requests change a mean."""
 CLEARLY_MORE = 1.2
 """If two processes want a core all the time, the one that ran longer by this factor is the bottleneck."""
 MANY_LOOKS = 10
-"""If this many samples all show one state, the state lasts for at least 0.75 of the time (95 % sure)."""
+"""If this many samples all show one state, it lasts for at least 75 % of the time, with 95 % confidence."""
 
 
 class LimitKind(StrEnum):
-    """The bottleneck that limits a load. A member's text is for a table's column."""
+    """The bottleneck that limits a load."""
 
     GENERATOR = "load generator"
     JOURNEY = "journey"
@@ -64,8 +63,8 @@ class LimitKind(StrEnum):
     """A call in an `async def` blocks the server's loop: the call should be awaited, or run in a thread."""
     THREAD_POOL = "thread pool"
     CONCURRENCY = "concurrency"
-    """The server mostly waits. With more requests in flight, it would answer more in the same time. But requests may
-    share a hidden limit, such as a semaphore or a database."""
+    """The server mostly waits, so more requests at once would get more answers per second. A hidden limit, such as a
+    semaphore or a database, may prevent this."""
     DISK = "disk"
     NETWORK = "network"
     RATE = "rate"
@@ -75,13 +74,13 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The limit of a load. As text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
+    """The bottleneck of a load. Its text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
 
     kind: LimitKind
     evidence: str
     """The figures that show the limit. May be empty if `kind` is unclear."""
     queues: bool = field(default=False, compare=False)
-    """Whether requests wait for each other, for example for a lock. Not stored."""
+    """Whether requests wait for each other, for example for a lock."""
 
     def __str__(self) -> str:
         joint = ", " if self.evidence.startswith("at ") else ": "
@@ -96,14 +95,14 @@ def limit_of(usage: Usage) -> Limit:
 
 
 def may_queue(usage: Usage) -> bool:
-    """Returns whether requests may wait for each other or for a thread. Requests sent one by one would show it."""
+    """Returns whether requests may wait for each other or for a thread. If so, requests sent one by one can show it."""
     kind, threads = limit_of(usage).kind, usage.threads
     for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
 
 
 def _rate(usage: Usage) -> Limit | None:
-    """Finds an open loop that reached its rate: latencies and backlog did not grow, and no request was given up."""
+    """Finds an open loop that reached its rate: neither latencies nor backlog grew, and no request was given up."""
     recording = usage.recording
     kinds = {failure.kind for round_ in recording.rounds for failure in round_.failures}
     if kinds & {"dropped", "timeout"} or recording.due is None or recording.attack_ns <= 0 or not keeps_up(recording):
@@ -135,7 +134,7 @@ def _busy_process(usage: Usage) -> Limit | None:
 
 
 def _busy_children(usage: Usage) -> str:
-    """Returns evidence if child processes limit the server: they use all its cores, or one core each. Else empty."""
+    """Returns evidence if busy child processes limit the server; else empty."""
     if usage.children_ran < CHILDREN_WORK:
         return ""
     if usage.cores_used >= BUSY_CORE:
@@ -155,7 +154,7 @@ def _journey(usage: Usage) -> Limit | None:
 
 
 def _too_few_cores(usage: Usage) -> Limit | None:
-    """Finds a process that always wants a core, but has to wait for it."""
+    """Finds a process that always has work, but has to wait for a core."""
     generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
     if max(generator.wanted, busiest.wanted) < WANTED_CORE:
         return None
@@ -204,7 +203,7 @@ def _event_loop(usage: Usage) -> Limit | None:
 
 
 def _no_room(usage: Usage) -> Limit | None:
-    """Finds a process that is too busy to rule out, but not busy enough to blame, or has no data."""
+    """Finds a process that may be the bottleneck, but not surely."""
     if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(usage)
     return None
@@ -231,7 +230,7 @@ def _thread_pool(usage: Usage) -> Limit | None:
 
 
 def _network(usage: Usage) -> Limit | None:
-    """Finds connections with bytes that were sent and have not arrived, although the receiver read all that came."""
+    """Finds connections whose bytes are stuck between generator and server."""
     if len(usage.queues) < 2 or usage.under_way < max(1.0, usage.in_flight * MOST):
         return None
     evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
@@ -259,8 +258,7 @@ def _concurrency(usage: Usage) -> Limit | None:
 
 
 _IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
-"""Rules for an app in the load generator's process. Threads of this process say nothing about app or generator
-alone."""
+"""Rules for an app in the load generator's process, whose threads say nothing about the app alone."""
 _RULES = (
     _rate,
     _busy_core,
@@ -285,10 +283,9 @@ def _known(usage: Usage, where: str = "") -> str:
 
 
 def _queue(usage: Usage) -> str | None:
-    """Returns a text that says how requests wait for each other; empty if unclear, None if they do not wait.
+    """Returns how requests wait for each other, as text. Empty if unclear; None if they do not wait.
 
-    Requests that were sent one by one met no queue. If they took clearly less time than under load, requests queue.
-    Waiting for CPU time that all requests need does not count.
+    Requests that were sent one by one met no queue. If they took clearly less time, requests queue under load.
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
@@ -309,7 +306,6 @@ def _queue(usage: Usage) -> str | None:
 
 
 def _generator_limit(usage: Usage, evidence: str, *, alone: str = "") -> Limit:
-    """Returns the load generator as the limit. Its name, or `alone` for a single generator, begins the evidence."""
     title = busiest_title(usage.recording)
     return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 

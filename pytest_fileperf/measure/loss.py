@@ -31,7 +31,7 @@ class Served:
     """How one version answered a load, per request."""
 
     latency_s: float
-    """The mean. In a closed loop: the time from one request of a connection to its next one, including pauses."""
+    """The mean. In a closed loop, the time from one request of a connection to the next, including pauses."""
     cpu_s: float
     connections: int
     rate: float | None = None
@@ -51,7 +51,7 @@ class Served:
 
     @property
     def wait_s(self) -> float:
-        """The part of the latency in which neither this request nor an earlier one uses a core; 0.0 if `is_busy`."""
+        """The part of the latency that is neither CPU time nor waiting for a core; 0.0 if `is_busy`."""
         if self.is_busy:
             return 0.0
         if self.rate is None:
@@ -67,12 +67,12 @@ class Served:
 
     @property
     def station_s(self) -> float:
-        """`core_s` ÷ `cores`. The queue model treats all cores as a single faster one, its station."""
+        """The queue model treats all cores as a single faster core."""
         return self.core_s / self.cores
 
     @property
     def apart_s(self) -> float:
-        """`core_s` − `station_s`; 0 with one core. The queue model counts this time as a delay without a queue."""
+        """The queue model counts this time as a wait without a queue."""
         return self.core_s - self.station_s
 
 
@@ -84,7 +84,7 @@ class Loss:
     cpu_s: float
     """The part caused by more CPU time, for this request and for the requests before it."""
     others_s: float = 0.0
-    """The part caused by waiting for a core that the machine's other processes had; an upper bound."""
+    """The part caused by waiting for a core that other programs used; an upper bound."""
 
     @property
     def wait_s(self) -> float:
@@ -97,7 +97,7 @@ class Loss:
 
 
 def latency_of(served: Served, *, wait_s: float) -> float:
-    """Returns the latency by the queue model. `wait_s` is the part that needs no core, in place of `served.wait_s`."""
+    """Returns the latency that the queue model predicts if `wait_s` replaces `served.wait_s`."""
     wait_s += served.apart_s
     if served.rate is not None:
         return _queued_s(served.station_s, served.rate) + wait_s
@@ -129,7 +129,7 @@ def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
 
 
 def _queued_s(cpu_s: float, rate: float) -> float:
-    """Returns how long requests take, with queueing, if they come at random, and each needs `cpu_s` (M/D/1)."""
+    """Returns how long requests take in a queue, if they come at random and each needs `cpu_s` (M/D/1)."""
     busy = min(cpu_s * rate, 0.999)
     return cpu_s * (1 + busy / (2 * (1 - busy)))
 
@@ -142,7 +142,7 @@ def _queued_s(cpu_s: float, rate: float) -> float:
 _LEAST_STALL_NS = 10_000_000
 """Shorter stalls look like a busy loop, because samples are some milliseconds apart."""
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
-"""The innermost function of an idle event loop is in a file like these."""
+"""Files like these contain the innermost function of an idle event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +158,10 @@ class Stalls:
 def stalls_of(
     samples: Sequence[Sample], ends_ns: Sequence[int], *, worker: int, connections: int | None, span_ns: tuple[int, int]
 ) -> Stalls | None:
-    """Returns the stalls of the event loop of the process `worker`; None if it had none.
+    """Returns the stalls of one worker's event loop; None if it had none.
 
-    `ends_ns` are the instants at which answers ended, ascending, and complete from start to end of `span_ns`.
-    `connections` is None for an open loop, whose requests keep coming. In a closed loop, all connections wait until a
-    stall ends.
+    `ends_ns` are the instants in `span_ns` (start, end) at which answers ended, ascending. `connections` is None for an
+    open loop.
     """
     start_ns, end_ns = span_ns
     looks = [
@@ -212,7 +211,7 @@ def held_by(collapsed: Iterable[str], at_work: Iterable[str] = ()) -> Stack | No
 def _stretches(
     looks: Sequence[tuple[int, MainThread]], ends_ns: Sequence[int], span_ns: tuple[int, int]
 ) -> list[tuple[int, float]]:
-    """Returns each stall's length (ns) and share of waiting. In a stall no answer ends, and every look finds work."""
+    """Returns each stall's (length in ns, share of waiting). In a stall no answer ends, and every sample finds work."""
     found = []
     at = 0
     for before, after in pairwise((span_ns[0], *ends_ns, span_ns[1])):
@@ -233,7 +232,6 @@ def _stretches(
 
 
 def _stall(busy: Sequence[tuple[int, MainThread]], begins_ns: int, ends_ns: int) -> list[tuple[int, float]]:
-    """Returns the stall's length and share of waiting, from its samples `busy`; empty if these are fewer than two."""
     if len(busy) < 2:
         return []
     waited = sum(state is not MainThread.RUNNING for _, state in busy) / len(busy)

@@ -1,4 +1,4 @@
-"""The result of a method of the `fileperf` fixture: one load's figures in SI units, for plain asserts."""
+"""A load's result, as the methods of the `fileperf` fixture return it: figures in SI units, for plain asserts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ SATURATED_CPU_SHARE = 0.90
 class LatencySummary:
     """A distribution of durations in seconds; all 0.0 if no request succeeded.
 
-    Percentiles have three significant digits. They are nearest-rank: `p99` is the least value that at least 99 % of the
-    requests did not exceed.
+    At least 99 % of the durations are no longer than `p99` (nearest rank). Percentiles have three significant digits.
     """
 
     count: int
@@ -69,7 +68,7 @@ class LatencySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUse:
-    """CPU and memory of the server's whole process tree. A figure is None if the platform does not report it."""
+    """CPU and memory of all the server's processes. A figure is None if the platform does not report it."""
 
     cpu_per_request: float | None
     """CPU seconds per successful request."""
@@ -80,15 +79,15 @@ class ServerUse:
     children_cpu_share: float | None = None
     """CPU seconds per second of the workers' child processes, such as a pool's. `cpu_share` includes it."""
     cores: int | None = None
-    """How many cores all of the server's processes together may use."""
+    """How many cores the server's processes may use together."""
     peak_rss: int | None
-    """Bytes: the peaks of the server's processes, added up. With several start-ups, the highest sum."""
+    """Bytes: the sum of the server processes' peaks. With several start-ups, the highest sum."""
     startup: float | None = None
     """Seconds from the start of the server's process to its first answer, with the app's import and lifespan. The
-    median of fresh starts. None unless `gate` or `max_startup` asks for it."""
+    median of several starts. None unless `gate` or `max_startup` asks for it."""
     queries: float | None = None
-    """Database queries per HTTP request: the mean of the middle 90 % of the requests, by their number of queries. None
-    unless `gate`, `max_queries` or `--fileperf-queries` asks for it."""
+    """Mean database queries per HTTP request, without the 5 % of requests with the most and with the fewest queries.
+    None unless `gate`, `max_queries` or `--fileperf-queries` asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,7 @@ class ClientUse:
     cpu_per_request: float | None
     """CPU seconds per successful request."""
     engine: str
-    """`replay`, `client`, `http2` or `in-process`."""
+    """How requests were sent: `replay`, `client`, `http2` or `in-process`."""
     why_engine: str
     """Why the engine isn't replay; empty for replay."""
     generators: tuple[GeneratorUse, ...] = ()
@@ -110,11 +109,11 @@ class EventSummary:
     """The events of streams: server-sent events, lines, or pieces of a given size. All 0 without streams."""
 
     count: int
-    """Events of all streams, also of streams that failed later."""
+    """Events of all streams, even of streams that failed later."""
     rate: float
     """Events per second of the rounds, from all streams together."""
     first: LatencySummary
-    """Time to each stream's first event, from the same instant as the stream's latency."""
+    """Time to each stream's first event, from the same start as the stream's latency."""
     gap: LatencySummary
     """Time between two events of a stream; 0.0 if both came together."""
 
@@ -129,15 +128,15 @@ NO_EVENTS = EventSummary(count=0, rate=0.0, first=LatencySummary.of(EMPTY), gap=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One load: counts, rates per second, bytes and seconds."""
+    """One load's figures: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second of the rounds. In an open loop, the time includes the wait for requests that are
-    under way when the rounds end. In a closed loop a request counts by the share of its time that lies in the rounds.
-    With time for only a few requests, `rps` is the mean number of requests under way ÷ their mean latency. A journey's
-    iteration counts as one request."""
+    """Successful requests per second. A journey's call counts as one request. In an open loop, the time includes the
+    wait for the last answers. In a closed loop, a request that lies only partly in the measured time counts in part.
+    With time for only a few requests, Little's law gives the rate: requests under way ÷ mean latency."""
     requests: int
-    """Successful requests, including those answered after the last round. For a journey, its iterations."""
+    """Successful requests, including requests that were answered after the last round. A journey's call counts as
+    one."""
     errors: int
     """Failed requests."""
     success_ratio: float
@@ -149,55 +148,55 @@ class Measurement:
     statuses: Mapping[int, int]
     """All answers by status code."""
     http_requests: int
-    """HTTP requests that were answered, good or failed. A journey's iteration may make several, and so may redirects
-    and auth. Otherwise each of `requests` and each failed answer counts as one."""
+    """HTTP requests that were answered, good or failed. Journeys, redirects and auth make several for one of
+    `requests`."""
     http_rps: float
     """HTTP requests that were answered per second, over the same time as `rps`."""
     latency: LatencySummary
     """How long successful requests took, in seconds."""
     ttfb: LatencySummary
-    """The time to the answer's first byte, in seconds, with the same figures as `latency`."""
+    """The time to the answer's first byte, in seconds."""
     service: LatencySummary
-    """Open loop: the time from when requests began, while `latency` counts from when they were due. A request begins
-    with its first byte, or with the opening of its connection."""
+    """Open loop: times from when requests began, while `latency` counts from when they were due. The opening of a
+    connection counts."""
     send_delay: LatencySummary
-    """Open loop: the time from when requests were due to when they began."""
+    """Open loop: times from when requests were due to when they began."""
     events: EventSummary = NO_EVENTS
     """The events of streams, from `fileperf.stream` or from journeys that read streams."""
     open_loop: bool
     """Whether requests were due at given times (`rate`, `burst`), however slow the server was."""
     due: int | None
-    """How many requests should have been sent after the warm-up. None in a closed loop that ends by time."""
+    """How many requests were due after the warm-up. None in a closed loop that ends by time."""
     late: int
     """Open loop: requests sent more than a millisecond after they were due."""
     dropped: int
     """Open loop: requests never sent, because no connection was free within the time limit. They count as failed."""
     cut_off: int = 0
-    """Answers that came before the server had taken the whole request. `bytes_sent` has only the bytes sent."""
+    """Answers that came before the server had taken the whole request."""
     out_of_step: int = 0
-    """Connections given up because the server sent more than the answer."""
+    """Connections that were given up because the server sent more than the answer."""
     closed_unsaid: int = 0
-    """Connections that the server closed after an answer without announcing it (`Connection: close`)."""
+    """Connections that the server closed without announcing it in its last answer."""
     closed_said: int = 0
-    """Connections that the server closed after an answer that announced it."""
+    """Connections that the server closed after announcing it with `Connection: close`."""
     opened: int = 0
     """Connections opened after the warm-up."""
     most_open: int = 0
     """The most connections that were open at one time. 0 if unknown, as for a part of a load."""
     duration: float
-    """Seconds of the rounds together."""
+    """Seconds of all rounds together, without the warm-up."""
     attack: float
     """Seconds from the first to the last request that was due. In a closed loop, the length of the rounds."""
     wait: float
     """Seconds from the end of `attack` to the last answer."""
     bytes_sent: int
-    """Sent bytes of successful requests' bodies, without heads and framing."""
+    """Body bytes of successful requests, without headers."""
     bytes_received: int
-    """Bytes of the answers' bodies of successful requests, without heads and framing."""
+    """Body bytes of the answers to successful requests, without headers."""
     bytes_sent_per_second: float
-    """Bytes sent per second of the rounds."""
+    """Bytes sent per second."""
     bytes_received_per_second: float
-    """Bytes received per second of the rounds."""
+    """Bytes received per second."""
     server: ServerUse
     """The server's CPU time, memory, start-up and queries."""
     client: ClientUse
@@ -207,18 +206,19 @@ class Measurement:
     limit: Limit
     """The bottleneck of the load, with evidence. `limit.kind` is `unclear` if nothing is sure."""
     saturated: bool
-    """Whether a generator used so much of its core that the figures aren't the server's."""
+    """Whether a load generator used nearly all of its core. Then the figures show the generator's limit, not the
+    server's."""
     busy: Busy
-    """How much other processes used the cores of server and generator. If `busy.is_busy`, the figures show more than
-    the server."""
+    """How much other processes used the cores of server and generator. If `busy.is_busy`, these processes may have
+    changed the figures."""
     law: LittlesLaw | None = None
-    """Little's law, which checks `rps`, for a closed loop that ends by time. None for other loads."""
+    """A check of `rps` by Little's law, in a closed loop that ends by time. None for other loads."""
 
     parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
-    """Each part's figures by name. CPU and limit belong to the whole load."""
+    """Each part's figures by name. CPU figures and `limit` are the whole load's."""
     steps: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
-    """The figures of a journey's steps by name. `requests` and `rps` count a step's successes, `latency` leaves out
-    pauses. CPU and limit belong to the whole load. Steps of a part are in `parts["visit"].steps`."""
+    """Figures of a journey's steps by name. A step's `latency` leaves out pauses. CPU figures and `limit` are the whole
+    load's. A part has its own steps: `parts["visit"].steps`."""
 
     def __str__(self) -> str:
         if not self.requests:
@@ -231,12 +231,12 @@ class Measurement:
 
     @property
     def throughput(self) -> float:
-        """Bytes per second, both ways."""
+        """Bytes sent and received per second."""
         return self.bytes_sent_per_second + self.bytes_received_per_second
 
     @property
     def elapsed(self) -> float:
-        """Seconds between the time when the first request was due, and the last answer."""
+        """Seconds from when the first request was due to the last answer."""
         return self.attack + self.wait
 
     @property
@@ -260,7 +260,7 @@ def measurement_of(
     cpu_share: float | None = None,
     worker_cpu_shares: tuple[float, ...] | None = None,
 ) -> Measurement:
-    """Returns a recording's figures. The other arguments replace figures that another recording shows better."""
+    """Returns a recording's figures. Other arguments replace figures of the recording."""
     total, counted = recording.total, recording.counted()
     kinds = {failure.kind: failure.count for failure in total.failures}
     made = total.requests + total.failed
@@ -336,11 +336,9 @@ def measurement_of(
 # --- Background work: a version is busy while the other version has the load. On a shared core, this slows the other
 
 _FELT = 0.02
-"""Background work is reported if it needs at least this share of a core. The other version loses as much of its
-rate."""
+"""Background work is reported from this share of a core on. The other version then loses as much of its rate."""
 _DOUBT = 0.02
-"""Chance of a false report. Background work affects most turns (slices of load). One late reading or slow request
-affects few turns."""
+"""Accepted chance of a false report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,11 +348,11 @@ class Background:
     base: float | None
     now: float | None
     surely_base: float = 0.0
-    """The old version used at least this share in most of the other version's turns (slices of load)."""
+    """A lower bound: the old version surely used at least this share."""
     surely_now: float = 0.0
 
     def __str__(self) -> str:
-        """Returns a sentence that says whose work slows the other version; empty if neither does."""
+        """Returns a sentence that says whose work slows the other version. Empty if neither does."""
         sides = (("the old code", self.base, self.surely_base), ("the new code", self.now, self.surely_now))
         told = [
             f"{whose} used {format_share(round(share or 0.0, 2))}" for whose, share, surely in sides if surely > _FELT
@@ -371,7 +369,7 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns (share of a core that `own` used in the turns of `other`, its lower bound). None for an unknown share."""
+    """Returns (share of a core that `own` used during the load on `other`, its lower bound). None if unknown."""
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
 

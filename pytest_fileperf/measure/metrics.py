@@ -1,4 +1,4 @@
-"""The catalogue of metrics. Settings read it at import, so it imports nothing large."""
+"""The catalogue of metrics. Settings import it early, so it imports nothing large."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # ones: in a cold pool, or after a login. So the law moves counts by at most one request per connection and start-up.
 
 _MANY = 50
-"""A run is not short if each connection has time for at least this many requests in a row. One bunch of answers then
-changes the rate by at most 2 %."""
+"""A run is short if each connection has time for fewer requests in a row. In a longer run, one bunch of answers changes
+the rate by at most 2 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class LittlesLaw:
     rps: float
     """Requests/s as reported."""
     error: float
-    """`rps` and `by_law` may differ by this share: the larger of 3 % and three standard errors of `latency`."""
+    """`rps` and `by_law` may differ by this share: 3 %, or three standard errors of `latency` if these are more."""
     is_short: bool
-    """Whether the mean latency is longer than the time for which each start-up was measured."""
+    """Whether requests take longer, on average, than the time for which each start-up was measured."""
 
     @property
     def by_law(self) -> float:
@@ -59,7 +59,7 @@ def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | No
 
 
 def littles_law(recording: Recording) -> LittlesLaw | None:
-    """Returns the figures of Little's law for a closed loop that ends by time. None for other loads."""
+    """Returns a check by Little's law for a closed loop that ends by time. None for other loads."""
     if not _is_closed(recording):
         return None
     latency, measured = recording.latency(), recording.measured()
@@ -85,13 +85,13 @@ def _is_closed(recording: Recording) -> bool:
 
 
 def _each_ns(recording: Recording) -> float:
-    """Returns the mean time in ns for which the recording's loads were measured, without warm-up and drain."""
+    """Returns each load's mean measured time in ns, without warm-up and drain."""
     measured_ns = sum(round_.duration_ns for round_ in recording.measured())
     return measured_ns / max(1, sum(round_.phase == "drain" for round_ in recording.rounds))
 
 
 def _correction(recording: Recording) -> float:
-    """Returns the factor that turns a short run's counted rate into its rate by Little's law; 1.0 for other runs."""
+    """Returns the factor that corrects a short run's rate by Little's law; 1.0 for other runs."""
     if not _is_closed(recording):
         return 1.0
     measured = recording.measured()
@@ -134,17 +134,17 @@ class Metric:
     worse_sign: int = +1
     """+1 if more is worse, -1 if less is worse."""
     of_round: Callable[[Round], float | None] = lambda _: None
-    """Returns the metric's value in one round; None if a single round does not have it."""
+    """Returns the metric's value in one round; None if single rounds do not have it."""
     of_run: Callable[[Recording], float | None]
     """Returns the metric's value over the whole load; None if it was not measured."""
     tolerance: float = 0.05
-    """The worsening, as a share, that a gate accepts by default."""
+    """The share by which the metric may get worse by default."""
     least_requests: int = 1
     """The metric needs at least this many requests of each version."""
     least_events: int = 0
     """The metric needs at least this many events of streams."""
     events: Callable[[Recording], int] | None = None
-    """For a metric of streams' events: returns how many events there were. None for other metrics."""
+    """For a metric of streams' events: returns the number of events. None for other metrics."""
     percentile: float | None = None
     """For a latency percentile: 99.0 for `p99`. None for other metrics."""
     of_processes: bool = False
@@ -152,7 +152,7 @@ class Metric:
     of_start: bool = False
     """Whether each start-up has one value, which is measured before any load."""
     is_counted: bool = False
-    """Whether the value is an exact count: neither time nor the machine changes it, and it may be 0."""
+    """Whether the value is an exact count, which neither time nor the machine changes."""
 
     @property
     def limit_key(self) -> str:
@@ -182,7 +182,7 @@ def _time(
     of: str = "latency",
     percentile: float | None = None,
 ) -> Metric:
-    """Returns a metric that `ns_of` computes from the durations in a round's field `of`. It needs `least` durations."""
+    """Returns a metric that `ns_of` computes from the histogram `of`, such as `latency`. It needs `least` durations."""
     is_of_events = of != "latency"
 
     def seconds(histogram: Histogram, least: int = 1) -> float | None:
@@ -319,7 +319,7 @@ METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def searches_by(name: str) -> bool:
-    """Returns whether a search for the capacity can use the limit with this name."""
+    """Returns whether a search for the capacity can use this limit, such as `max_p99`."""
     return name == "max_error_rate" or percent_of(name) is not None
 
 
@@ -331,6 +331,6 @@ def share_allowed(name: str, limit: float) -> float:
 
 
 def percent_of(name: str) -> float | None:
-    """Returns the percentile that the limit `name` is for: 99.0 for `max_p99`. None for other limits."""
+    """Returns 99.0 for `max_p99`, the percentile that it limits. None for other limits."""
     metric = METRICS.get(name.removeprefix("max_")) if name.startswith("max_") else None
     return None if metric is None else metric.percentile

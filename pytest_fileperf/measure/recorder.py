@@ -1,4 +1,4 @@
-"""Cuts a load's time into rounds. Tallies count the finished requests, and `Recorder.finish` returns frozen rounds."""
+"""Divides a load's time into rounds, and counts each round's requests."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ MOST_STEPS = 100
 
 
 class Recorder:
-    """The clock of one load. Its `tallies` take every finished request, and `finish` returns the rounds.
+    """The clock of one load. Its `tallies` count finished requests, and `finish` returns the rounds.
 
-    Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up: only their
-    number is kept. From that instant on, `stretches` follow each other. A stretch is a tuple: (its end in ns after that
-    instant, its phase). Samples after the last stretch are the drain. Without stretches there is one round, up to
-    `finish`.
+    Times are nanoseconds on one monotonic clock. The warm-up ends at the instant given to `begin`. From then on,
+    `stretches` follow each other. Each one is (its end in ns after that instant, its phase). The time after the last
+    stretch is the drain. Without stretches, there is one round up to `finish`.
 
-    `server_cpu` returns the server's CPU time so far, in ns. If `connections` is given, rounds get a typical rate (see
-    `typical_rps`). With `keeps_ends`, the requests' end times are kept instead. The typical rate then comes
-    from all generators' end times together.
+    `server_cpu` returns the server's CPU time so far, in ns. With `connections`, rounds get a typical rate (see
+    `typical_rps`). With `keeps_ends`, the answers' end times are kept, for several generators' joint typical rate.
     """
 
     def __init__(
@@ -56,19 +54,19 @@ class Recorder:
         self._connections = connections
         self._keeps_ends = keeps_ends
         self.ends: list[tuple[array[int], ...]] = []
-        """Filled only with `keeps_ends`: for each round, the instants at which answers ended, by tally. Handovers and
-        drains have an empty tuple."""
+        """With `keeps_ends`: for each round, the instants at which answers ended, by tally. Handovers and drains have
+        an empty tuple."""
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
         self._steps: dict[tuple[str, str], Tally] = {}
-        """The tallies of steps, by part and step. The load's rounds are the sum of `tallies` only, which contain whole
+        """Tallies of journeys' steps, by (part, step). Rounds do not include them, because `tallies` count whole
         journeys."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
         """Chooses the tally that counts a request that cannot be sent."""
         self.paces = connections > 0 or keeps_ends
         """Whether tallies keep the instants at which answers end."""
         self.index = -1
-        """-1 in the warm-up. After that the current stretch's index, and in the drain the number of stretches."""
+        """The current stretch's index. -1 in the warm-up, and the number of stretches in the drain."""
         self.opened_ns = 0
         """When the current round began; 0 in the warm-up."""
         self.boundary_ns = _NEVER_NS
@@ -84,9 +82,9 @@ class Recorder:
         self.first_due_ns = self.last_due_ns = 0
         """Open loop: when the first and the last of the requests in `due_count` were due."""
         self.uncounted_ns = 0
-        """Time of journeys that does not count, such as pauses. No journey's duration contains it."""
+        """Journeys' time that does not count, such as pauses."""
         self.code_ns = 0
-        """How long code of journeys blocked the event loop."""
+        """How long journeys' code occupied the event loop."""
         self.paths: set[tuple[str, str]] = set()
         """Methods and paths of requests through an httpx client."""
         self.paths_left = MOST_PATHS
@@ -139,7 +137,7 @@ class Recorder:
         return tuple(self._done)
 
     def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
-        """Yields each round's index, and how long (ns) a request was under way in it; the newest round first."""
+        """Yields (a round's index, ns for which the request was under way in it), the newest round first."""
         index, opened_ns, until_ns = self.index, self.opened_ns, max(ended_ns, self.opened_ns)
         while index >= 0:
             yield index, until_ns - max(opened_ns, started_ns)
@@ -149,7 +147,7 @@ class Recorder:
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
     def subjects(self) -> dict[tuple[str, str], tuple[Round, ...]]:
-        """Returns rounds by (part, step). A whole part has an empty step. A load without parts has an empty part."""
+        """Returns rounds by (part, step). An empty text stands for the whole load or part."""
         parts = {(tally.name, ""): tally for tally in self.tallies if tally.name}
         return {subject: tuple(tally.rounds) for subject, tally in (parts | self._steps).items()}
 
@@ -157,7 +155,7 @@ class Recorder:
         return {tally.name: tally.warm_up() for tally in self.tallies}
 
     def step(self, part: str, name: str) -> Tally:
-        """Returns a step's tally; the first call makes the tally. Raises ValueError for too many steps."""
+        """Returns a step's tally, which the first call makes. Raises ValueError for too many steps."""
         found = self._steps.get((part, name))
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
@@ -257,11 +255,10 @@ def merged_rounds(
     ends: Sequence[Ends] | None = None,
     connections: int = 0,
 ) -> tuple[Round, ...]:
-    """Returns a load's rounds, joined from its generators' rounds. `shares` are these rounds by generator number.
+    """Returns a load's rounds, joined from its generators' rounds. `shares` has these rounds by generator number.
 
-    All generators' rounds begin and end at the same instants. With `is_whole` (not for parts and steps), rounds also
-    keep each generator's part. `ends` has one item per generator. With it, rounds get a typical rate, which needs the
-    number of all generators' `connections`.
+    With `is_whole` (not for parts and steps), rounds also keep each generator's part. With `ends`, which has one item
+    per generator, rounds get a typical rate. `connections` is then the number of all generators' connections.
     """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):
@@ -283,7 +280,7 @@ def merged_rounds(
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
-    """Returns the joint lead times of all generators, for a load of `span_ns`. None if no request was due."""
+    """Returns all generators' latencies over time. None if no request was due."""
     whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)

@@ -1,4 +1,4 @@
-"""The recording of a load: rounds with counts and histograms, frozen. `recorder` makes it."""
+"""A load's recording: its time in rounds, each with counts and histograms. The module `recorder` makes it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from pytest_fileperf.serve.databases import Queries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """Corrects a closed loop's round for requests that began in an earlier round.
+    """Corrects a round's counts for requests that began in an earlier round.
 
-    A round counts the requests that end in it. With these figures added, the round has the share of each request's time
-    that lies within it. So rates are right even if slow requests end in bunches.
+    A round counts the requests that end in it. These figures divide a request among its rounds by time. With 3 s in one
+    round and 1 s in the next, it counts as 0.75 and 0.25 there.
     """
 
     parts: int = 0
-    """Billionths of requests. They are whole numbers, so their sum does not depend on how generators share a load."""
+    """Billionths of requests. Whole numbers add up exactly, in any order."""
     sent: int = 0
+    """Billionths of bytes, as is `received`."""
     received: int = 0
-    """`sent` and `received` are billionths of bytes."""
     busy_ns: int = 0
-    """Added to the sum of the latencies, this is the total time that requests were under way within the round."""
+    """A correction in ns to the sum of the latencies (see `Round.busy_ns`)."""
     early: int = 0
-    """How many requests of the round began in the warm-up."""
+    """How many of the round's requests began in the warm-up."""
     early_ns: int = 0
-    """The sum of these requests' latencies."""
+    """The sum of the latencies of these requests."""
 
     def __add__(self, other: Carried) -> Carried:
         return Carried(
@@ -69,7 +69,7 @@ class GeneratorRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorProcess:
-    """One of several generators that loaded a start-up."""
+    """One of several load generators that loaded the server together."""
 
     number: int
     """The generator's number, from 1 on."""
@@ -80,11 +80,11 @@ class GeneratorProcess:
     cores: frozenset[int] = frozenset()
     """Cores that the generator may run on; empty if unknown."""
     lost: str = ""
-    """Why the generator's part of the load is missing; empty if it is there."""
+    """Why the generator's results are missing; else empty."""
     worker: str = ""
-    """The address of the Dask worker beside the generator; empty for a process of this machine."""
+    """The address of the generator's Dask worker; empty for a process of this machine."""
     clock_error_ns: int = 0
-    """Uncertainty of the generator's start time; 0 on this machine's clock."""
+    """The generator's start time may be wrong by this much; 0 on this machine's clock."""
     distance_ns: int = 0
     """Shortest round trip of a message to the generator; 0 if unknown."""
 
@@ -103,21 +103,21 @@ LATE_NS = 1_000_000
 class Phase(StrEnum):
     ROUND = "round"
     HANDOVER = "handover"
-    """The time between the turns of two servers that are loaded alternately. Requests that end in it count in totals
-    and latencies, but only an open loop's rates count them (see `Recording.counted`)."""
+    """If two servers are loaded alternately: the time between one server's slices of load. A closed loop's rates leave
+    it out."""
     DRAIN = "drain"
-    """The time after the last round until requests in flight have ended. These requests count as in a handover."""
+    """The time after the last round, until requests in flight have ended. A closed loop's rates leave it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     kind: str
     """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
-    `stream` (an unexpected stream), `not sent`, `dropped`, or an exception's class. `dropped`: no connection of an open
-    loop was free in time."""
+    `stream`, `not sent`, `dropped`, or an exception's class. `stream` is an unexpected stream. `dropped` means that no
+    connection was free in time."""
     count: int
     example: str
-    """The first such failure's message, with the start of the answer's body if it has one."""
+    """The first such failure's message, with the start of the answer's body."""
 
     def more(self, count: int) -> Failure:
         return Failure(kind=self.kind, count=self.count + count, example=self.example)
@@ -125,7 +125,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A stretch of one start-up's load. A request belongs to the round in which it ends; for rates see `Carried`."""
+    """A stretch of a load's time, with the figures of the requests that ended in it."""
 
     boot: int
     index: int
@@ -136,55 +136,54 @@ class Round:
     requests: int
     """Successful requests. Histograms contain only these."""
     latency: Histogram
-    """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open loop). A request
-    begins with its first byte, or with the opening of the connection that it needs."""
+    """Nanoseconds to the answer's last byte, from when a request began (closed loop) or was due (open loop). The
+    opening of a connection counts."""
     ttfb: Histogram
-    """Nanoseconds to the first byte of the answer, from the same instant as the latency."""
+    """Nanoseconds to the answer's first byte, from the same start as `latency`."""
     bytes_sent: int
-    """Bodies of successful requests, without heads and framing."""
+    """Body bytes of successful requests, without headers."""
     bytes_received: int
-    """Bodies of successful requests' answers, without heads and framing."""
+    """Body bytes of the answers to successful requests, without headers."""
     statuses: tuple[tuple[int, int], ...] = ()
-    """How many answers had each status code: pairs of code and count, sorted."""
+    """How many answers had each status code: (code, count), sorted."""
     failures: tuple[Failure, ...] = ()
     server_cpu_ns: int | None = None
-    """CPU time of the server's whole process tree in the round; None if it cannot be read."""
+    """CPU time of all the server's processes in the round; None if it cannot be read."""
     client_cpu_ns: int = 0
-    """CPU time of the generator's process in the round, or of all generators."""
+    """CPU time of all load generators in the round."""
     code_ns: int = 0
-    """How long the event loops of all generators ran journeys' code and httpx. If this exceeds the CPU time, that code
-    blocks."""
+    """How long journeys (users' functions) and httpx ran in the generators' event loops. If this exceeds the CPU time,
+    this code blocks the loops."""
     generators: tuple[GeneratorRound, ...] = ()
     """Each generator's part; empty if there was only one generator."""
     service: Histogram = EMPTY
-    """Open loop: nanoseconds to the last byte read, from when the request began; empty in a closed loop."""
+    """Open loop only: nanoseconds from when a request began to the last byte of its answer."""
     send_delay: Histogram = EMPTY
-    """Open loop: nanoseconds from when a request was due to when it began; empty in a closed loop."""
+    """Open loop only: nanoseconds from when a request was due to when it began."""
     events: int | None = None
-    """Events or pieces of streams, even of streams that failed later. None if no stream has begun."""
+    """Events (or pieces) of streams, even of streams that failed later. None without streams."""
     first_event: Histogram = EMPTY
-    """Nanoseconds to the first event of each stream, from the same instant as its latency."""
+    """Nanoseconds to each stream's first event, from the same start as `latency`."""
     event_gap: Histogram = EMPTY
-    """Nanoseconds between two events of a stream; 0 for events that were read together."""
+    """Nanoseconds between two events of a stream; 0 if they were read together."""
     answers: int | None = None
-    """Answered HTTP requests, good or failed. None if each of `requests` makes exactly one HTTP request."""
+    """HTTP requests that were answered, good or failed. None if `statuses` counts them all."""
     typical_rps: float | None = None
-    """Requests/s by the median time of a fixed number of answers (see `tally.typical_rps`), so a stall does not change
-    it. None in a turn (slice of load) with hardly any answers, and if the load has one server only."""
+    """Requests/s without the effect of stalls (see `tally.typical_rps`). None with too few answers, or if only one
+    server is loaded."""
 
     cut_off: int = 0
-    """Answers that came before the server had taken the whole request. The rest of such a request was not sent, and
-    counts nowhere."""
+    """Answers that came before the server had taken the whole request. The request's rest was not sent."""
     out_of_step: int = 0
-    """Connections that were given up because the server sent more than the answer."""
+    """Connections that the generator gave up because the server sent more than the answer."""
     closed_unsaid: int = 0
-    """Connections that the server closed after an answer that did not announce it."""
+    """Connections that the server closed without announcing it in its last answer."""
     closed_said: int = 0
-    """Connections that the server closed after an answer that announced it (`Connection: close`)."""
+    """Connections that the server closed after announcing it with `Connection: close`."""
     opened: int = 0
-    """Connections that were opened in the round. For parts of a load, this and `most_open` are unknown, and 0."""
+    """Connections that were opened in the round; 0 for a part of a load, for which nobody counts them."""
     most_open: int = 0
-    """The most connections open at one time; with several generators, the sum of each one's most."""
+    """The most connections that were open at one time, summed over generators; 0 for a part of a load."""
     carried: Carried = NOTHING_CARRIED
     """Corrections that rates add to the round's counts."""
 
@@ -192,9 +191,8 @@ class Round:
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
         """Returns one round for several: a load's parts, several generators' rounds, or consecutive rounds.
 
-        Counts, bytes and histograms add up. `server_cpu_ns` does not, because all generators read the same server's
-        time. It comes from the round that ended last, if possible with a value. So for consecutive rounds it is not
-        their total. `own` replaces fields of the result.
+        Counts, bytes and histograms add up. `server_cpu_ns` is one round's value and not a sum, because all generators
+        read the same server's time. `own` replaces fields of the result.
         """
         first, *others = parts
         sums: dict[str, Any] = {}
@@ -249,7 +247,7 @@ class Round:
 
     @property
     def http_requests(self) -> int:
-        """How many HTTP requests were answered, good or failed."""
+        """HTTP requests that were answered, good or failed."""
         if self.answers is not None:
             return self.answers
         return sum(count for status, count in self.statuses if status)
@@ -286,26 +284,25 @@ _NOTHING: Mapping[str, Any] = {"requests": 0, "latency": EMPTY, "ttfb": EMPTY, "
 
 
 def without_samples(round_: Round) -> Round:
-    """Returns a round of the same time in which nothing ended."""
     kept = {name: getattr(round_, name) for name in ("boot", "index", "phase", "started_ns", "ended_ns")}
     return Round(**kept, **_NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadTimes:
-    """An open loop's latencies over time. Each stretch of time with a due request has one item in every field."""
+    """An open loop's latencies over time. Each field has one value per stretch of time."""
 
     due_ns: tuple[int, ...]
-    """When each stretch's first request was due, counted from the end of the warm-up; ascending."""
+    """When each stretch's first request was due, in ns since the warm-up's end; ascending."""
     counts: tuple[int, ...]
-    """Successful requests of each stretch."""
+    """Successful requests that were due in each stretch."""
     mean_ns: tuple[int, ...]
     max_ns: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootCapacity:
-    """The highest rate at which a start-up met its limits, as a search found it."""
+    """The highest rate at which one start-up of the server met its limits."""
 
     rate: float
     variance: float
@@ -319,57 +316,55 @@ class Boot:
     index: int
     pids: tuple[int, ...] = ()
     peak_rss_bytes: int | None = None
-    """The sum of the peaks of the server's processes. None if unknown."""
+    """The sum of the server processes' peaks; None if unknown."""
     memory: tuple[tuple[int, int], ...] = ()
-    """Points: how many requests were answered, and the peak memory so far in bytes (see `usage.Course`). Empty if
-    unknown."""
+    """Points over time: (requests answered so far, peak memory so far in bytes). Empty if unknown."""
     startup_ns: int | None = None
     """Time from the start of the server's process to its first answer; None unless the test asks for it."""
     queries: Queries | None = None
-    """Queries after the warm-up; None if nobody counted them."""
+    """Database queries after the warm-up; None if nobody counted them."""
     stabilised: tuple[str, ...] = ()
-    """Which chance differences between start-ups are switched off in the server: `hash seed`, `addresses`."""
+    """Random differences between start-ups that are switched off in the server: `hash seed`, `addresses`."""
     tracer: str = ""
-    """The tracer of the server or its load generator, such as `coverage`."""
+    """A tracer that runs in the server or load generator, such as `coverage`."""
     left_share: float = 0.0
-    """CPU seconds per second that the server used after its last answer, less its use before the load. The load's
-    requests left this work behind."""
+    """CPU seconds per second that the server still used after its last answer, beyond its use before the load."""
     was_at_work: bool = False
-    """Whether the server was still busy with work of an earlier load when this one began."""
+    """Whether the server was still busy with an earlier load's work when this load began."""
     worker_pids: tuple[int, ...] = ()
     """The processes that answer requests; empty if unknown."""
     cores: frozenset[int] = frozenset()
     """Cores that the server's processes may run on; empty if unknown."""
     children_share: float = 0.0
-    """Share of the server's CPU time in child processes that work for its workers."""
+    """Share of the server's CPU time that its workers' child processes used."""
     generator_cores: frozenset[int] = frozenset()
     """Cores that the generators may run on; empty if unknown, or if the test process makes the load."""
     generators: tuple[GeneratorProcess, ...] = ()
     """The generators of the load; empty if there was only one."""
     samples: Sequence[Sample] = ()
-    """States of the server's processes, the generator and the sockets between them, taken a few times a second."""
+    """States of server, generator and sockets, taken a few times a second."""
     alone: Histogram = EMPTY
-    """How long (ns) requests took that were sent one by one after the load; empty if none were sent."""
+    """Durations (ns) of requests that were sent one by one after the load; empty if none were sent."""
     core_delay: float = 1.0
-    """Time that the server's work took ÷ its CPU time: above 1.0 if other programs used its cores. Always 1.0 outside
-    of a comparison."""
+    """Other programs on the same cores slowed the server's work by this factor. Only comparisons measure it; else
+    1.0."""
     leads: LeadTimes | None = None
     """Only for an open loop with due requests; else None."""
     thread_pools: tuple[ThreadUse, ...] = ()
-    """The threads of each of the server's processes, over the rounds."""
+    """The threads of each server process, over the rounds."""
     capacity: BootCapacity | None = None
     """The capacity that a search found; None without a search."""
     warm_up: WarmUp = WarmUp()
-    """The requests before the rounds, over all loads of this start-up."""
+    """The requests before the rounds."""
     growth: Growth | None = None
-    """The server's growth of resources per request; None if unknown."""
+    """The growth of memory, threads and open files per request; None if unknown."""
     processes_ended: int = 0
-    """How many of the server's processes from before the load ended during it, for example workers that restart."""
+    """How many of the server's processes ended during the load, for example workers that restart."""
     processes_changed: str = ""
-    """Which change of the server's processes makes their CPU time and memory unknown; empty if they are known."""
+    """How the server's processes changed, so that CPU time and memory are unknown. Empty if they are known."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
-        """Returns one `Boot` for this load and the `later` one; `memory` is the course over both loads."""
+        """Returns one `Boot` for this load and a later load on the same server; `memory` covers both loads."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(
@@ -388,7 +383,7 @@ class Boot:
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
-        """Returns a copy. Generators that an `earlier` load of this start-up lost count as lost in the copy."""
+        """Returns a copy that also counts the earlier load's lost generators as lost."""
         lost = {own.number: own.lost for own in earlier.generators}
         return replace(
             self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
@@ -401,19 +396,18 @@ class Recording:
     boots: tuple[Boot, ...]
     connections: int
     engine: str
-    """`replay` (compiled request), `client` (through httpx's client), `http2` (as `client`, by HTTP/2) or
-    `in-process`."""
+    """How requests were sent: `replay` (compiled in advance), `client` (through httpx), `http2` or `in-process`."""
     why_engine: str = ""
     """Why the engine is not `replay`; empty for `replay`."""
     wait_ns: int = 0
-    """Time after the last rounds until requests in flight ended, over all start-ups."""
+    """Time after the rounds until the last answer, added up over all start-ups."""
     open_loop: bool = False
     """Whether requests were due at given instants, however slow the server was."""
     due: int | None = None
-    """How many requests were due after the warm-up, over all start-ups; None in a closed loop that ends by time."""
+    """How many requests were due after the warm-up; None if a closed loop ended by time."""
     attack_ns: int = 0
-    """Time from the first to the last request that was due, over all start-ups (vegeta's attack). In a closed loop, the
-    length of the rounds."""
+    """Time from the first to the last due request, added up over all start-ups (vegeta's attack). In a closed loop, the
+    rounds' length."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
 
@@ -436,7 +430,6 @@ class Recording:
 
     @property
     def left_share(self) -> float:
-        """The highest `Boot.left_share` of all start-ups."""
         return max((boot.left_share for boot in self.boots), default=0.0)
 
     @property
@@ -445,7 +438,7 @@ class Recording:
 
     @property
     def total(self) -> Round:
-        """All rounds as one by `Round.summed`, even handovers and drains."""
+        """The sum of all rounds, even handovers and drains."""
         if not self.rounds:
             return Round(boot=0, index=0, phase=Phase.ROUND, started_ns=0, ended_ns=0, **_NOTHING)
         return Round.summed(self.rounds)
@@ -463,10 +456,10 @@ class Recording:
         return max((round_.most_open for round_ in self.rounds), default=0)
 
     def counted(self) -> tuple[Round, ...]:
-        """Returns the rounds that count for the load's rates.
+        """Returns the rounds that count for rates such as requests/s.
 
-        In a closed loop these are the rounds of `measured`, or all rounds if no request ended in these. In an open loop
-        all rounds count, even drains, because the server was late with their requests.
+        In a closed loop, handovers and drains do not count. In an open loop all rounds count, because the drain's
+        requests were due earlier.
         """
         measured = self.measured()
         return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
@@ -475,12 +468,12 @@ class Recording:
         return self.merged("latency")
 
     def merged(self, name: str) -> Histogram:
-        """Returns the joint histogram of all rounds, even handovers and drains, from their field `name`."""
+        """Returns the joint histogram of all rounds for a field such as `latency`."""
         return Histogram.merged(getattr(round_, name) for round_ in self.rounds)
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Returns one failure per kind with its total count, most frequent first. At equal counts, statuses come first."""
+    """Returns one failure per kind, with its total count, most frequent first."""
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)
@@ -492,7 +485,7 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
 
 
 def pack(values: Iterable[object]) -> None:
-    """Makes the histograms and samples in the values smaller. They stay equal, and equal histograms share memory."""
+    """Compresses the histograms and samples in the values. Equal histograms then share memory."""
     known: dict[bytes, bytes] = {}
     for held in packable_in(tuple(values)):
         if isinstance(held, Samples):
@@ -502,7 +495,7 @@ def pack(values: Iterable[object]) -> None:
 
 
 def packable_in(value: object) -> Iterator[Histogram | Samples]:
-    """Yields the histograms and samples in a value: a dataclass, tuple or mapping, however deeply nested."""
+    """Yields all histograms and samples in nested dataclasses, tuples and mappings."""
     parts: Iterable[object] = ()
     if isinstance(value, Histogram | Samples):
         yield value
@@ -518,7 +511,7 @@ def packable_in(value: object) -> Iterator[Histogram | Samples]:
 
 
 class Samples(Sequence[Sample]):
-    """The samples of one start-up; equal to a tuple of the same samples. After `pack` they take much less memory."""
+    """One start-up's samples. After `pack` they take much less memory."""
 
     __slots__ = ("_count", "_held")
 

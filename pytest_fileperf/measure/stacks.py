@@ -1,4 +1,4 @@
-"""Reads a sampling profiler's stacks, and tells each function's cost. `blame` finds the cause of a growth."""
+"""Reads a sampling profiler's stacks, and computes each function's cost. `blame` finds the cause of a growth."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _LIBRARIES = (
     re.compile(r"(<.*)"),
     re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
 )
-"""Patterns for files outside the project; the group is the file's name within its library."""
+"""Patterns for files outside the project. The group is the file's name within its library."""
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 _FEW_SAMPLES = 10
-"""Fewer samples of the main thread, or of all other threads, do not show where these spend their time. A sampler pauses
-the main thread first. The sampler then hardly ever sees other threads that work for less time than a pause takes."""
+"""Fewer samples do not show where threads spend their time. The sampler pauses the main thread first, so it hardly ever
+sees other threads' short work."""
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
-"""Innermost functions of a main thread whose event loop polls in C. If other threads work, samples mostly catch such a
-thread while it waits for the core or for Python's lock."""
+"""The innermost function of a main thread whose event loop is in C. Samples mostly catch such a thread while it waits
+for a core or for Python's lock."""
 _MOST_SEEN = 0.75
-"""Samples show the functions of threads if the samples stand for at least this share of the threads' CPU time."""
+"""Samples suffice if they stand for at least this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
 """Threads and child processes with a smaller share of the CPU time may stay unknown."""
 _WAITING = re.compile(
@@ -44,23 +44,22 @@ _WAITING = re.compile(
     r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
     r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/host/supervisor\.py"
 )
-"""Innermost functions of threads without work. py-spy leaves out idle threads. But a thread that it has paused must run
-for a moment before it is idle again. It may still wait for the core at the next sample."""
+"""Innermost functions of threads without work. py-spy leaves out idle threads, but not a thread that it has just
+paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A function. Its `line` does not count for equality, so both versions have equal frames although lines move."""
+    """A function in a stack. Frames of both versions are equal even if their `line` differs."""
 
     function: str
     """The name with its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
     file: str
-    """The path that py-spy gives. After `place_of` it is relative to the project or the packages, if it lies in
-    either."""
+    """The path from py-spy. After `place_of`, it is relative to the project or the packages."""
     line: int = field(compare=False)
     """The function's first line; 0 if unknown."""
     apart: int = 0
-    """The line again, so that functions with the same name in one file are counted apart. 0 after `place_of`."""
+    """The line again, which keeps functions with the same name apart. 0 after `place_of`."""
     own_code: bool = False
     """After `place_of`: whether the function belongs to the project, not to a package or the standard library."""
     package: str = ""
@@ -72,14 +71,14 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 
 class Threads(Enum):
-    """How well samples show the threads beside the main one, in both versions."""
+    """How well samples show the work of threads other than the main thread."""
 
     IDLE = auto()
     """These threads have next to no CPU time."""
     SEEN = auto()
     """Samples show these threads' functions."""
     UNSEEN = auto()
-    """Samples do not show these threads' functions. So the threads count as one function with all their CPU time."""
+    """Samples do not show these threads' functions. So all their CPU time counts as one function."""
 
 
 OTHER_THREADS = Frame(function="other threads (functions unknown)", file="", line=0)
@@ -92,14 +91,14 @@ class Profile:
     """The samples of one version's worker processes under load."""
 
     stacks: Mapping[Stack, float]
-    """Number of samples of each stack. Samples of main threads, and of all others, are weighted by their CPU time."""
+    """Number of samples of each stack, weighted by the threads' CPU time."""
     samples: int
     requests: int
     """How many requests were answered while the profiler took samples."""
     cpu_per_request: float | None
-    """CPU seconds, measured without a profiler. None if unknown: then the number of samples counts."""
+    """CPU seconds, measured without a profiler. None if unknown: `cost` then uses the number of samples."""
     torn: bool = False
-    """Whether a stack may mix functions of different moments, because the process went on while it was sampled."""
+    """Whether a stack may mix functions of different moments, because the process kept running during a sample."""
     torn_stacks: frozenset[Stack] = frozenset()
     """Stacks that may mix functions of different moments, if only some stacks do."""
     notes: tuple[str, ...] = ()
@@ -127,9 +126,9 @@ class Profile:
 class FunctionCost:
     frame: Frame
     cost_s: float
-    """CPU seconds per request, with the functions that it calls."""
+    """CPU seconds per request, including called functions."""
     self_s: float
-    """CPU seconds per request, without the Python functions that it calls."""
+    """CPU seconds per request, without called Python functions."""
 
 
 def profile_of(
@@ -140,11 +139,11 @@ def profile_of(
     threads: Threads = Threads.SEEN,
     has_unseen: bool = False,
 ) -> Profile:
-    """Returns a version's profile from its looks. `threads` is the result of `threads_of` for both versions' looks.
+    """Returns a version's profile from its looks (runs of the sampler). `threads` is the result of `threads_of`.
 
-    Each look is a run of the sampler. Samples are weighted by CPU time, because a sampler also sees threads that wait
-    for the core. With `has_unseen`, child processes with unknown functions get their share of that time. Raises
-    ValueError for a line that is not a stack.
+    Samples are weighted by CPU time, because the sampler also sees threads that wait for a core. With `has_unseen`,
+    child processes with unknown functions get their share of that time. Raises ValueError for a line that is not a
+    stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     torn_stacks = set[Stack]()
@@ -186,7 +185,7 @@ def threads_of(looks: Iterable[Sampled]) -> Threads:
 
 
 def threads_work(look: Sampled) -> bool:
-    """Returns whether threads beside the main one had a noticeable part of a process's CPU time."""
+    """Returns whether threads other than the main thread had a noticeable part of the CPU time."""
     return any(spent is not None and _work(spent) for spent in look.cpu_s)
 
 
@@ -195,7 +194,7 @@ def _work(spent: CpuTime) -> bool:
 
 
 def _are_known(seen: Counter[Stack], expected: float) -> bool:
-    """Returns whether samples show the threads' functions. The threads' CPU time should give `expected` samples."""
+    """Returns whether samples show the threads' functions. By CPU time, there should be `expected` samples."""
     leaves: Counter[Frame] = Counter()
     for stack, count in seen.items():
         leaves[stack[-1]] += count
@@ -207,7 +206,7 @@ def _are_known(seen: Counter[Stack], expected: float) -> bool:
 
 
 def threads_fit(look: Sampled) -> bool:
-    """Returns whether samples stand for most of the CPU time of the threads besides the main one."""
+    """Returns whether the samples cover most CPU time of the threads other than the main thread."""
     for _, text, spent in _texts([look]):
         expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
         if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 1.5 * math.sqrt(expected):
@@ -216,9 +215,9 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns `look`, but with the stacks of all but the main thread from `held`, if `threads_fit(held)`.
+    """Returns `look` with the stacks of all but the main thread from `held`, if `threads_fit(held)`.
 
-    `held` has samples of only those threads that had Python's lock.
+    `held` has only samples of threads that had Python's lock.
     """
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
@@ -241,7 +240,7 @@ def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | N
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
-    """Returns counts of samples by stack, for the main thread and for all others. Threads without work are left out."""
+    """Returns samples by stack: (main thread's, all other threads'). Threads without work are left out."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
     for is_main, stack, count in stacks_in(text):
         place = f"{stack[-1].function} {_with_slashes(stack[-1].file)}"
@@ -252,7 +251,7 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields (is the main thread's, stack, number of samples) for each line of py-spy's text. Raises ValueError."""
+    """Yields (is main thread, stack, number of samples) per line from py-spy. Raises ValueError for other lines."""
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():
@@ -264,7 +263,7 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
 
 
 def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
-    """Returns every function's cost, the largest first; for `root` see `place_of`."""
+    """Returns every function's cost, the largest first. `root` is the project's directory."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
     whole_s: dict[Frame, float] = defaultdict(float)
     own_s: dict[Frame, float] = defaultdict(float)
@@ -277,7 +276,7 @@ def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
 
 
 def place_of(frame: Frame, root: Path) -> Frame:
-    """Returns the function with a path that both versions share; `root` is the directory of the project's own code."""
+    """Returns the function with its path relative to the project (`root`) or its library, equal in both versions."""
     file = _with_slashes(frame.file)
     for library in _LIBRARIES:
         match = library.fullmatch(file)

@@ -20,12 +20,12 @@ _WORTH_NAMING = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportTimes:
-    """One start-up's imports: the app's modules one by one, and all modules of any other package as one."""
+    """One start-up's imports: each module of the app, and every other package as a whole."""
 
     seconds: Mapping[str, float]
     """Each import's time without the imports inside it; the mean over workers."""
     importers: Mapping[str, str]
-    """For each import, the module or package that imported it first; empty if unknown."""
+    """For each import, the module or package that first imported it; an empty text if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ImportGrowth:
     now_s: float
     """The shortest time in start-ups of the new version."""
     importer: str
-    """The module or package that imported it first in the new version; empty if unknown."""
+    """The module or package that first imported it in the new version; empty if unknown."""
 
     @property
     def growth_s(self) -> float:
@@ -46,7 +46,7 @@ class ImportGrowth:
 
 
 def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> ImportTimes:
-    """Returns the imports in the log of `workers` processes. `own_files` are the app's files, no packages' files."""
+    """Returns the imports in the log of `workers` processes. `own_files` are the app's own files."""
     own = tuple(file.removesuffix(".py").removesuffix(f"{os.sep}__init__") for file in own_files)
 
     def named(module: str) -> str:
@@ -67,11 +67,10 @@ def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> Imp
 
 
 def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[ImportTimes]) -> list[ImportGrowth]:
-    """Returns the imports that account for the start-up's growth, at most five, the largest first.
+    """Returns the imports that made start-ups longer, at most five, the largest growth first.
 
-    Empty if the imports explain less than half of `growth_s`. `bases` are start-ups of the old version, `nows` of the
-    new one. An import must take longer in each of `nows` than in any of `bases`. A busy moment slows only a few
-    start-ups.
+    Empty if the imports explain less than half of `growth_s`. `bases` are old start-ups, and `nows` are new ones. An
+    import must take longer in each new start-up than in any old one. A busy moment slows only a few start-ups.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

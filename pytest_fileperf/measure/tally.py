@@ -1,6 +1,6 @@
-"""Takes the finished requests of one part of a load, or of one step. Its recorder says when rounds begin and end.
+"""Counts the finished requests of one part of a load, or of one step of a journey, round by round.
 
-The hot path is two appends to typed arrays, or three in a comparison. Histograms are made from whole blocks.
+A request costs only two or three appends to typed arrays. Histograms are made from whole blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BLOCK = 8192
 """This many samples go into a histogram at once, which takes about 0.1 ms."""
 _POINTS = 500
-"""The most stretches in `LeadTimes`: as many as a chart can show."""
+"""`LeadTimes` has at most this many stretches of time, as many as a chart can show."""
 _Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -89,7 +89,7 @@ class Durations:
 
 
 class Leads:
-    """Makes `LeadTimes` of the requests that are due from `start_ns` on, for `span_ns`."""
+    """Collects the latencies of requests that are due from `start_ns` on, within `span_ns`."""
 
     def __init__(self, start_ns: int = 0, span_ns: int = 0) -> None:
         self._start_ns = start_ns
@@ -124,7 +124,7 @@ class Leads:
         self._sums += np.bincount(at, weights=mean_ns * counts, minlength=_POINTS)
 
     def taken(self) -> LeadTimes | None:
-        """Returns the lead times of all samples so far; None if there was no sample."""
+        """Returns the latencies over time so far; None without samples."""
         self._fold()
         at = np.flatnonzero(self._counts)
         if at.size == 0:
@@ -164,11 +164,11 @@ class Tally:
         self.rounds: list[Round] = []
         self._warm_requests = 0
         self._warm_failures: dict[str, Failure] = {}
-        """Failures in the warm-up, by kind; `_warm_requests` counts its successes. Both belong to no round."""
+        """Failures in the warm-up, by kind."""
         self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
-        """Returns whether `success` is cheap for a request with this end: no round closes, and no block gets full."""
+        """Returns whether `success` is cheap for a request with this end: it closes no round, and fills no block."""
         return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
 
     def success(
@@ -181,10 +181,9 @@ class Tally:
         bytes_received: int,
         due_ns: int | None = None,
     ) -> None:
-        """Takes a good answer. Its latency counts from when the request was due (open loop) or sent (closed loop).
+        """Counts a good answer. Its latency runs from `due_ns` (open loop) or `started_ns` (closed loop).
 
-        A request that was due in the warm-up belongs to the warm-up, whenever it ends. So each request that was due
-        later is counted as a success or a failure.
+        A request that was due in the warm-up counts only there, even if it ends later.
         """
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
@@ -233,7 +232,7 @@ class Tally:
         self._carried[last] += whole
 
     def settle(self) -> None:
-        """Gives all rounds their `Carried`. Call it once, after the last sample."""
+        """Corrects all rounds for requests from earlier rounds. Call it once, after the last request."""
         for index, carried in self._carried.items():
             if index < len(self.rounds):  # a load that was cut short leaves its last round open
                 self.rounds[index] = replace(self.rounds[index], carried=carried)
@@ -248,7 +247,7 @@ class Tally:
         count: int = 1,
         due_ns: int | None = None,
     ) -> None:
-        """Takes failed requests of one kind; `status` is the code of the answer, if one came."""
+        """Counts failed requests of one kind. `status` is the answer's code, if an answer came."""
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
@@ -264,15 +263,15 @@ class Tally:
             self.failed += count
 
     def breach(self, breach: Breach, count: int = 1) -> None:
-        """Counts `count` connections on which the server broke the protocol in the same way."""
+        """Counts connections on which the server broke the protocol."""
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
-        """Returns whether a request is measured. False for an open loop's request that was due in the warm-up."""
+        """Returns whether a request counts. It does not if it was due in the warm-up."""
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
-        """Counts the HTTP answers behind the last success or failure, because a journey has several."""
+        """Counts the HTTP answers behind one success or failure, because a journey gets several."""
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:
@@ -282,7 +281,7 @@ class Tally:
         self._clock.uncounted_ns += uncounted_ns
 
     def sent(self, request: httpx.Request) -> None:
-        """Keeps the request's method and path, but only for the first `MOST_PATHS` requests: each one costs 1 µs."""
+        """Notes the methods and paths of the first `MOST_PATHS` requests. Each one costs 1 µs."""
         if self._clock.paths_left > 0:
             self._clock.paths_left -= 1
             self._clock.paths.add((request.method, request.url.path))
@@ -291,7 +290,7 @@ class Tally:
         self._clock.code_ns += code_ns
 
     def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
-        """Takes a stream's first event. Its time counts from the same instant as the stream's latency."""
+        """Counts a stream's first event. Its time runs from the same start as the stream's latency."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)
@@ -300,7 +299,7 @@ class Tally:
             self._first_event.append(at_ns - (started_ns if due_ns is None else due_ns))
 
     def next_event(self, at_ns: int, gap_ns: int) -> None:
-        """Takes a later event of a stream. `gap_ns` is the time since the stream's previous event."""
+        """Counts a stream's later event. `gap_ns` is the time since the stream's previous event."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)
@@ -330,10 +329,10 @@ class Tally:
         self._statuses: dict[int, int] = {}
         self._breaches = Counter[Breach]()
         self._failures: dict[str, Failure] = {}
-        """By kind. Only the first example is kept: messages may be long, and failures many."""
+        """By kind. Only the first example is kept, because failures may be many."""
 
     def end(self, **own: Any) -> Round:
-        """Returns the current counts as a round, and keeps the round; `own` are the round's other fields."""
+        """Makes a round from the current counts. `own` are the round's other fields."""
         own |= {name: durations.take() for name, durations in self._durations.items()}
         round_ = Round(
             **own,
@@ -356,13 +355,12 @@ class Tally:
 
 
 def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
-    """Returns requests/s from the median time that `n` successive answers take; None with too few answers.
+    """Returns requests/s from the median time of a fixed number of successive answers. None with too few answers.
 
-    A bunch is one answer per connection. `n` is the least multiple of a bunch that is at least 16. If fewer than 2 `n`
-    answers came, `n` is the answers in all whole bunches but one. Each of `ends` has instants at which answers ended,
-    in ns, ascending.
+    Each of `ends` has the instants at which answers ended, in ns, ascending.
     """
-    # The time of fewer than 16 answers is more chance than pace. A part of a bunch takes the time of one bunch or two.
+    # The time of fewer than 16 answers is more chance than pace. A bunch is one answer per connection. A part of one
+    # takes the time of one bunch or two.
     count, answers = sum(map(len, ends)), connections * math.ceil(16 / connections)
     if count < 2 * answers:
         # Chance decides how many bunches end in a turn, but not how long whole bunches take.

@@ -1,4 +1,4 @@
-"""Use of cores, threads and storage by server and generator: shares of the rounds' time, from samples."""
+"""How much server and generator use cores, threads and storage, from samples during the load."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ class GeneratorUse:
     """Cores that the generator ran on; empty if unknown."""
     connections: int
     rps: float
-    """The generator's successful requests per second of the rounds."""
+    """The generator's successful requests per second."""
     errors: int
     cpu_share: float
     """CPU seconds per second of the rounds: 1.0 is a whole core."""
     lost: str = ""
-    """Why the generator's part of the load is missing on some start-up, as in `'s process ended with exit code 7`; else
-    empty."""
+    """Why the generator's results are missing; else empty."""
     worker: str = ""
-    """The address of the Dask worker beside the generator; empty for a process of this machine."""
+    """The address of the generator's Dask worker; empty for a process of this machine."""
     clock_error: float = 0.0
-    """The largest uncertainty of the generator's start time, in seconds; 0.0 on this machine's clock."""
+    """The generator's start time may be wrong by this many seconds; 0.0 on this machine's clock."""
     distance: float = 0.0
     """Seconds of the shortest round trip of a message to the generator; 0.0 if unknown."""
 
@@ -53,7 +52,7 @@ def busiest_share(rounds: Sequence[Round]) -> float:
 
 
 def busiest_title(recording: Recording) -> str:
-    """Returns `generator 2 of 4` for the busiest of several; empty for one generator."""
+    """Returns the busiest generator, as in `generator 2 of 4`. Empty if there is only one."""
     shares = _shares_of_cores(recording.counted())
     if len(shares) < 2:
         return ""
@@ -62,7 +61,7 @@ def busiest_title(recording: Recording) -> str:
 
 
 def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
-    """Returns the use of each generator, sorted by number; empty for a single generator."""
+    """Returns each generator's figures, sorted by number. Empty if there is only one."""
     rounds, shares = recording.counted(), _shares_of_cores(recording.counted())
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     on_boots: dict[int, list[GeneratorProcess]] = {}
@@ -92,7 +91,7 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
 
 
 def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
-    """Returns the share of a core that each generator used in its rounds, by the generator's number."""
+    """Returns each generator's CPU seconds per second, by its number."""
     cpu_ns, duration_ns = Counter[int](), Counter[int]()
     for round_ in rounds:
         cpu_ns.update({own.number: own.cpu_ns for own in round_.generators})
@@ -103,16 +102,16 @@ def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
 # --- usage
 
 BUSY_CORE = 0.90
-"""A process that runs for this share of the time is saturated: waking up takes the rest of the time."""
+"""A process that runs for this share of the time is saturated, because waking up takes the rest."""
 CHILDREN_WORK = 0.05
-"""Child processes count as working for the server if they use at least this many CPU seconds per second."""
+"""If child processes use fewer CPU seconds per second, their work is ignored."""
 _NEARLY_ALL = 0.95
-"""A pool is full if this share of its threads is busy: one may be about to take work."""
+"""A thread pool is full if this share of its threads is busy. The others may be about to take work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreUse:
-    """A process's use of a core, as shares of the time."""
+    """A process's use of cores, as shares of the time."""
 
     ran: float
     """Share of the time in which its threads ran, added up over all threads."""
@@ -123,19 +122,19 @@ class CoreUse:
 
     @property
     def wanted(self) -> float:
-        """A lower bound: the process had work for a core in at least this share of the time."""
+        """Share of the time in which the process ran or waited for a core. The true share may be higher."""
         return max(self.ran, self.main_ran + self.main_waited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadShares:
-    """States of the workers' threads, from samples during the rounds (looks)."""
+    """States of the server's worker threads, from samples (looks)."""
 
     looks: int
     idle: float
-    """Share of the looks in which a worker's main thread waited for something to do."""
+    """Share of the looks in which a worker's main thread waited for work."""
     blocked: float
-    """Share of the looks in which a main thread had work but waited, not for storage. No other thread ran."""
+    """Share of the looks in which a main thread had work, but waited for something other than storage."""
     storage: float
     """Share of the looks in which a main thread had work but waited for storage."""
     running: float
@@ -168,14 +167,14 @@ class Span:
         self.samples = [sample for sample in boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
     def is_worker(self, pid: int) -> bool:
-        """Returns whether the process is a worker. If workers are unknown, each process of the server counts as one."""
+        """If workers are unknown, every process counts as a worker."""
         return not self.boot.worker_pids or pid in self.boot.worker_pids
 
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns a value's growth per ns, interpolated between samples; None if samples with the value are too few."""
+        """Returns a value's growth per ns over the rounds; None with too few samples."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -188,7 +187,7 @@ class Span:
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:
-    """Yields the span of each start-up that has rounds in `Recording.counted`."""
+    """Yields a span for each start-up that has rounds."""
     rounds = recording.counted()
     for boot in recording.boots:
         if own := [round_ for round_ in rounds if round_.boot == boot.index]:
@@ -196,7 +195,7 @@ def spans_of(recording: Recording) -> Iterator[Span]:
 
 
 class Usage:
-    """The use of server and generator in the rounds of `Recording.counted`. A figure is None or empty if unknown."""
+    """How busy server and generator were, in the rounds that count for rates. A figure is None or empty if unknown."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -210,14 +209,14 @@ class Usage:
 
     @cached_property
     def in_flight(self) -> float:
-        """Requests under way on average (Little's law): their total time ÷ the rounds' time. At most `connections`."""
+        """Requests under way on average: their total time ÷ the rounds' time (Little's law)."""
         is_open = self.recording.open_loop
         busy_ns = sum(round_.service.sum_ns if is_open else round_.busy_ns for round_ in self._rounds)
         return min(self.recording.connections, busy_ns / self._duration_ns) if self._duration_ns else 0.0
 
     @cached_property
     def generator(self) -> CoreUse:
-        """The load generator's use; with several generators, the busiest one's."""
+        """The load generator's use of cores. Of several generators, the busiest one's."""
         busiest = []
         for span in self._spans:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
@@ -228,7 +227,7 @@ class Usage:
 
     @cached_property
     def code_blocked(self) -> float:
-        """At least this share of the time, journeys' code blocked the event loop without needing a core."""
+        """Share of the time in which journeys' code blocked the event loop without using a core; a lower bound."""
         held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in self._rounds)
         looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in self._rounds)
         return max(0.0, held_ns / looked_ns - self.generator.main_waited) if looked_ns else 0.0
@@ -241,7 +240,7 @@ class Usage:
 
     @cached_property
     def workers(self) -> tuple[CoreUse, ...]:
-        """Each worker's use, the busiest first. With several start-ups, the first is the mean of their busiest ones."""
+        """Each worker's use of cores, the busiest first; the mean over start-ups."""
         count, *others = {len(span.boot.worker_pids) for span in self._spans} or {0}
         if others or not count:
             return ()
@@ -260,7 +259,7 @@ class Usage:
 
     @cached_property
     def busiest_children(self) -> tuple[float, ...]:
-        """CPU seconds per second of the last start-up's child processes with noticeable work, the busiest first."""
+        """CPU seconds per second of each busy child process in the last start-up, the busiest first."""
         if self.children_ran < CHILDREN_WORK:
             return ()
         *_, span = self._spans
@@ -275,13 +274,13 @@ class Usage:
 
     @cached_property
     def cores_used(self) -> float:
-        """Share of `cores` that the server used. The generator's use is added if it may run on the same cores."""
+        """Share of `cores` that the server used, together with a generator on the same cores."""
         beside = any(span.boot.cores & span.boot.generator_cores for span in self._spans)
         return ((self.server_ran or 0.0) + (self.generator.ran if beside else 0.0)) / self.cores
 
     @cached_property
     def threads(self) -> ThreadShares | None:
-        """The states of the workers' threads; None if unknown, or after fewer than five looks."""
+        """States of the workers' threads; None if unknown, or with fewer than five samples."""
         each = [[span.workers_in(sample) for sample in span.samples] for span in self._spans]
         looks = [look for of_span in each for look in of_span]
         # While another thread runs, a waiting main thread may be waiting for the interpreter's lock.
@@ -321,7 +320,7 @@ class Usage:
 
     @cached_property
     def under_way(self) -> float:
-        """Connections with bytes stuck between generator and server, on average over `queues`."""
+        """Average number of connections with bytes stuck between generator and server."""
         return _mean([queues.under_way for queues in self.queues])
 
     @cached_property
@@ -331,7 +330,7 @@ class Usage:
 
     @cached_property
     def storage_stalled(self) -> float:
-        """Share of the time in which something on the machine waited for storage; 0.0 also if unknown."""
+        """Share of the time in which something on the machine waited for storage; 0.0 if unknown."""
         return _mean([_storage_stalled(span) for span in self._spans])
 
 
@@ -345,8 +344,6 @@ def _of_server(sample: Sample) -> Iterable[ProcessUse]:
 
 
 def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterable[int]) -> list[CoreUse]:
-    """Returns the use of each process in `pids`, without processes whose CPU time is unknown."""
-
     def share(pid: int, name: str) -> float | None:
         return span.growth(lambda sample: next((getattr(use, name) for use in of(sample) if use.pid == pid), None))
 
@@ -376,7 +373,6 @@ def _storage_stalled(span: Span) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Returns the mean; 0.0 without values."""
     return fmean(values) if values else 0.0
 
 
@@ -393,26 +389,25 @@ def _mean(values: Sequence[float]) -> float:
 # An app in the test process is its own generator. There only the host counts.
 
 BUSY = 0.03
-"""A machine counts as busy if other programs have a wanted core for at least this share of the time. On an otherwise
-idle machine, the test run and the kernel take less than 0.01. From here on, others may slow a rate by more than 5 %."""
+"""A machine is busy if other programs took a needed core for at least this share of the time. On an idle machine, test
+run and kernel take less than 0.01. Above this share, rates may fall by more than 5 %."""
 _COLD = 2.0
-"""A rate may lose this many times the share of the time that other programs had a core. Other programs also make
-requests cost more CPU time. In 28 runs of the same code, they had 4 to 34 % of the time. Rates lost up to twice that
-share."""
+"""If other programs took 10 % of the time, a rate may lose this many times 10 %. Other programs also make each request
+cost more CPU time. Measured in 28 runs of the same code, with 4 to 34 % of the time taken."""
 _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
-"""Units of metrics that get worse with less time on a core. Memory and error rates do not."""
+"""Units of metrics that get worse with less time on a core, unlike memory and error rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of the time in which other programs had a wanted core; 0.0 if the system does not report it."""
+    """Shares of the time in which other programs had cores that server or generator needed; 0.0 if unknown."""
 
     server: float = 0.0
-    """The share of time that others took from the server ÷ the number of cores that it wanted, at least 1."""
+    """The share of its needed core time that the server lost to others."""
     generator: float = 0.0
     """As `server`, for the load generator."""
     host: float = 0.0
-    """How much of the greater of `server` and `generator` the host of a virtual machine took."""
+    """The host of a virtual machine took this much of the larger of these two shares."""
 
     @property
     def is_busy(self) -> bool:
@@ -426,12 +421,11 @@ class Busy:
         return f"other programs used {' and '.join(told)}{host}" if told else ""
 
     def explains(self, metric: Metric) -> float:
-        """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
+        """Returns how much of a metric's worsening other programs may explain, as a log ratio; may be infinite.
 
-        Let t be the share of the time for which others had the core. A rate may lose `_COLD` times t. For a percentile
-        it matters which requests lost the time. By Markov's inequality, at most the share r of the requests lost t / r
-        of their time or more. Let r be the share above the percentile, such as 0.01 for p99. Then it may be 1 / (1 - t
-        / r) times as long.
+        Let t be the share of the time that other programs took. A rate may lose `_COLD` times t. The slowest requests
+        may have lost most of that time. Let r be the share of requests above a percentile, such as 0.01 for p99. By
+        Markov's inequality, the percentile may be 1/(1-t/r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0
@@ -451,7 +445,6 @@ def busy_of(recording: Recording) -> Busy:
 
 
 def _busy_in(span: Span) -> tuple[float, float, float]:
-    """Returns the shares of server, generator and host for one start-up, as in `Busy`."""
     boot = span.boot
     server_ran = max(_shares(span, _of_server)[0], span.cpu_ns / max(1, span.end_ns - span.start_ns))
     _, server_waited = _shares(span, span.workers_in)
@@ -463,10 +456,9 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 
 
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
-    """Returns the share of the time that other programs took from server or generator, and the host's part of it.
+    """Returns (share of the time that others took from server or generator, the host's part of it).
 
-    `ran` and `waited` are in seconds per second. `other_side_ran` says how long the other of the two ran on the same
-    `cores`.
+    Times are in seconds per second. `other_side_ran` is how long the other of the two ran on the same cores.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
@@ -481,7 +473,7 @@ def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_
 
 
 def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> tuple[float, float]:
-    """Returns how long processes ran, and how long their main threads waited for a core, both in seconds per second."""
+    """Returns (time that processes ran, time that main threads waited for a core), in seconds per second."""
     return (
         span.growth(lambda sample: _sum(use.cpu_ns for use in processes(sample))) or 0.0,
         span.growth(lambda sample: _sum(use.waiting_ns for use in processes(sample))) or 0.0,
@@ -489,7 +481,6 @@ def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> 
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Returns the sum; None without values, or if one of them is unknown."""
     known = list(values)
     return sum(value for value in known if value is not None) if known and None not in known else None
 
@@ -497,17 +488,17 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # --- Peak memory by answered requests: peaks compare only if both servers have answered equally many
 
 Course: TypeAlias = tuple[tuple[int, int], ...]
-"""Points: how many requests a start-up had answered, good or failed, and its peak memory so far in bytes."""
+"""Points over time: (requests answered so far, peak memory so far in bytes). Failed requests are included."""
 _MOST_POINTS = 64
 
 
 def course_of(
     readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
 ) -> Course:
-    """Returns the course of a load. Each of `readings` is an instant in ns and the peak memory so far in bytes.
+    """Returns how the server's peak memory grew with the requests that it answered.
 
-    `warmed` requests were answered before the rounds. `warm` has (start, end) of each stretch of this warm-up, both in
-    ns before the rounds begin. Requests are assumed to end evenly within these stretches, and within each round.
+    Each of `readings` is (instant in ns, peak memory so far in bytes). The server answered `warmed` requests in the
+    warm-up. `warm` has the warm-up's stretches: (start, end), in ns before the rounds begin.
     """
     if not readings or not rounds:
         return ()
@@ -532,7 +523,7 @@ def course_after(earlier: Course, later: Course) -> Course:
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
-    """Returns the first and last point of each stretch without growth, but no more than `most` points."""
+    """Drops points within flat stretches, and then keeps at most `most` points."""
     points = tuple(points)
     sizes = [size for _, size in points]
     kept = [

@@ -1,1 +1,1 @@
-"""Plans of load: payloads, operations with their expected answers, pacing and rounds. Pure."""
+"""Plans for a load: requests, their expected answers, payloads, pacing and rounds."""

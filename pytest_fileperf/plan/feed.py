@@ -1,4 +1,4 @@
-"""Many requests as one load: recipes with fields, rows of values for the fields, and the rows' order."""
+"""Many requests as one load: recipes with fields such as `{id}`, and rows of values for the fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Columns: TypeAlias = Mapping[str, tuple[object, ...]]
 
 
 def columns_of(feed: object, fields: Collection[str]) -> Columns:
-    """Returns the feed's values for these fields. Raises PlanError for no or too many rows, and for unusable values."""
+    """Returns the values of these fields. Raises PlanError for no or too many rows, and for unusable values."""
     if inspect.iscoroutine(feed):
         feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
@@ -90,7 +90,7 @@ def _value(row: object, name: str, place: int) -> object:
 # --- The order in which a load sends its requests: a seed makes it the same in every run
 
 ORDERS = ("cycle", "shuffle", "zipf")
-"""The three orders: one row after the other, a repeated random order, or random rows, the first far more often."""
+"""One row after the other, a repeated random order, or random rows with the first rows far more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class Order:
     """Whether each connection goes through all rows by itself."""
 
     def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
-        """Yields indexes of rows, below `count`, without end, from place `first` in the order.
+        """Yields indexes of `count` rows without end, beginning at place `first` of the order.
 
         `zipf` draws row i with a probability in proportion to 1 / (i + 1), with `own` as a further seed. Clients ask
         for a web server's files by this law: Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999.
@@ -136,7 +136,7 @@ class Order:
 # --- Many requests as one load: recipes with fields, the rows of values for them, and the order of the rows
 
 _IN_URL = (Place.PATH_START, Place.PATH_FIRST, Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
-"""Places of fields whose texts httpx sends as they are."""
+"""Values in these places must be quoted for a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +144,11 @@ class Requests:
     recipes: tuple[Operation, ...]
     """Requests with fields such as `{id}`."""
     names: tuple[str, ...] = ()
-    """Each recipe's name. Requests with the same name get joint figures, besides the whole load's."""
+    """Each recipe's name. Requests with the same name get joint figures."""
     order: Order = Order()
     columns: Columns = field(default_factory=dict)
     make: Callable[[object], object] | None = None
-    """Makes the feed for `columns` from the result of each start-up's setup. None if the feed needs no setup."""
+    """Makes the rows from the setup's result, at each start-up. None if the rows need no setup."""
     urls: tuple[str, ...] = ()
     """Each row's URL, if recipes have no URL of their own."""
     uses: tuple[int, ...] = ()
@@ -156,7 +156,7 @@ class Requests:
 
     @property
     def count(self) -> int:
-        """How many different requests there are, apart from the values of `{unique}`."""
+        """How many different requests there are, apart from `{unique}`."""
         return len(self.urls) or len(self.uses) or max(map(len, self.columns.values()), default=1)
 
     @property

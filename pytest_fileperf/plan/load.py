@@ -36,10 +36,10 @@ class LoadPlan:
     warmup_ns: int
     """Length of the warm-up, whose samples are thrown away."""
     round_ns: int
-    """Length of a round. With `requests` it is a limit: requests that were not sent by then have failed."""
+    """Length of a round. With `requests`, the time limit for sending them."""
     rounds: int
     timeout_ns: int
-    """A request that takes longer counts as failed. In an open loop the wait for a connection has the same limit."""
+    """A request that takes longer fails. In an open loop, the wait for a connection has the same limit."""
     requests: int | None = None
     """A fixed number of requests instead of a time. They make one round, without warm-up."""
     burst: int | None = None
@@ -47,18 +47,17 @@ class LoadPlan:
     rate: float | None = None
     """Open loop: requests per second."""
     seed: int | None = None
-    """With `rate`: due times are random, drawn with this seed. None spaces them evenly."""
+    """With `rate`: the seed of random due times. None spaces them evenly."""
     ramp: Ramp | None = None
-    """How the rate or the number of connections changes, over the length of all rounds; without warm-up."""
+    """How the rate or the number of connections changes, over all rounds; without warm-up."""
     pause: Pause | None = None
     """How long each connection waits before its next request; closed loops only."""
     close: bool = False
-    """For a search for causes: whether to sample often enough to show stalls, and to keep each answer's end time."""
+    """Whether to sample often enough to show stalls, and to keep each answer's end time."""
     generators: int = 1
     """The most processes that make the load together; `split` gives each its part."""
     share: Share = WHOLE
-    """This process's part of the load. `connections`, `requests` and `burst` are the part's own, but `rate` and `ramp`
-    are the whole load's."""
+    """This process's part of the load. `connections`, `requests` and `burst` are the part's own."""
 
     @property
     def counted(self) -> bool:
@@ -141,7 +140,7 @@ class Alternation:
     | base | now | now | base | base | now | now | base | …
      warm-up                   cycle 0      cycle 1
 
-    The first part of each turn is handover: the other server's last answers are still under way then.
+    Each turn begins with a handover, in which the other server's last answers still arrive.
     """
 
     requests = burst = pause = None
@@ -163,7 +162,7 @@ class Alternation:
     generators: int = 1
     """The most processes that make the load together; all have the same turns."""
     share: Share = WHOLE
-    """This process's part of the load: `connections` is the part's own."""
+    """This process's part of the load, with `connections` of its own."""
 
     @property
     def opened_first(self) -> int:
@@ -188,7 +187,7 @@ class Alternation:
         return SideTurns(edges=tuple(at for turn in (*warm, *turns) for at in turn))
 
     def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) of each turn of this server, without the handover, in ns since `measured_from_ns`."""
+        """Returns (start, end) of this server's turns without their handovers, in ns since `measured_from_ns`."""
         return tuple((start + self.handover_ns, end) for start, end in _turns(self.firsts, self.turns_ns, side))
 
     @property

@@ -1,4 +1,4 @@
-"""Addresses for servers and for load: this machine, and any that the user has named."""
+"""Addresses to which load may go: this machine, and addresses that the user has allowed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How clients reach a server, besides its URL. Remote load generators get it, so it has no private key."""
+    """How clients reach a server, besides its URL. It is sent to remote load generators, so it has no private key."""
 
     uds: str | None = None
     """The path of the server's Unix socket; None for a port."""
     trusted: str | bool = True
-    """PEM of the server's certificate or of its authority. True: the authorities that httpx trusts. False: any
-    certificate."""
+    """The certificate to trust, as PEM. True: the authorities that httpx trusts. False: any certificate."""
     is_own: bool = False
     """Whether the plugin made the server's certificate, which may then name another host."""
 
@@ -38,7 +37,7 @@ class Network:
     machine itself."""
 
     def allows(self, host: str) -> bool:
-        """Returns whether load may go to this host. Names other than localhost are not looked up, so not allowed."""
+        """Returns whether load may go to this host. Names other than localhost must be looked up first."""
         return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:

@@ -1,8 +1,7 @@
-"""Decides when the next request is due: a pure function of time and counts, tested without a clock.
+"""Decides when the next request is due, by time and counts. Only `drive` waits.
 
-Only `drive` waits. *Closed loop*: a connection's next request is due as soon as its last ended. So a slow server gets
-fewer requests. *Open loop*: requests are due at given instants, however slow the server (vegeta's pacer, wrk2's
-schedule).
+*Closed loop*: a connection sends its next request as soon as its last one ended. So a slow server gets fewer requests.
+*Open loop*: requests are due at given instants, however slow the server is (as in vegeta and wrk2).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _CANDIDATES = 40
 _MOST_INSTANTS = 1_000_000
-"""The most instants that all candidate draws together have, which takes about 0.1 s. Draws with more requests differ
-less, so fewer candidates are enough."""
+"""All candidate draws together have at most this many instants, which takes about 0.1 s. Draws with more requests
+differ less, so fewer candidates are enough."""
 
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
@@ -45,7 +44,10 @@ def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
 
 
 def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
-    """Returns the mean wait (ns) of the requests due from `from_ns` on, in a queue that needs `service_ns` for each."""
+    """Returns how long requests wait on average (ns) in a queue that needs `service_ns` for each request.
+
+    Requests that are due before `from_ns` do not count.
+    """
     import numpy as np
 
     before_ns = service_ns * np.arange(due_ns.size)
@@ -54,7 +56,7 @@ def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) 
 
 
 def place_of(number: int, begin: float) -> float:
-    """Returns the quantile of crowding, from 0 to 1, for draw `number`; `begin` is the quantile of draw 0."""
+    """Returns the quantile of crowding, from 0 to 1, for a draw. Draw 0 has the quantile `begin`."""
     # Places at the distance of the golden ratio fill a range evenly, however many there are.
     return (begin + number * (math.sqrt(5) - 1) / 2) % 1.0
 
@@ -62,7 +64,7 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Draws some seeds. Returns the one at the quantile `place`, from 0 (least `crowding`) to 1 (most).
+    """Draws some seeds, sorts them by `crowding`, and returns the seed at the quantile `place` (0 to 1).
 
     The server answers `busy_rate` requests a second.
     """
@@ -85,24 +87,23 @@ class Share:
     of: int = 1
     """How many generators make the load."""
     before: int | None = None
-    """How many requests the generators before this one make. None if the load has no fixed number of requests."""
+    """How many requests the generators before this one make. None if the load ends by time."""
     connections: int = 0
-    """The number of connections of all generators together; 0 if one generator makes the load alone."""
+    """The number of all generators' connections together; 0 if one generator makes the load alone."""
 
     def part_of(self, total: int) -> int:
         """Returns this generator's part of a total. All generators' parts add up to the total."""
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
-        """Converts this generator's index of a connection or due time to its index in the whole load, from 0 on."""
+        """Converts this generator's index of a request or connection to its index in the whole load, from 0 on."""
         return own * self.of + self.place
 
     def first(self, period: int) -> int:
         """Returns the generator's first place in a sequence that repeats after `period` requests.
 
-        Every generator goes through the whole sequence at its own pace. So the generators begin at places that are
-        equally far apart. With a fixed number of requests, each generator begins where the previous one ends. So all
-        together send the same requests as a single generator.
+        Generators begin at places that are equally far apart. If the number of requests is fixed, each generator begins
+        where the previous generator ends.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 
@@ -120,14 +121,13 @@ class Pacing(Protocol):
 
     @property
     def slots_rest(self) -> bool:
-        """Whether there may be fewer requests under way than connections."""
+        """Whether connections may rest, without a request under way."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns when the next request is due, in nanoseconds since the load began; None after the last request.
 
-        `elapsed_ns` is the time now, on the same clock. `started` requests have been started so far, and `busy` of
-        these are under way. If the due time is past, send at once. Otherwise ask again at that time, or when a request
-        ends.
+        `elapsed_ns` is the time now. So far `started` requests have begun, and `busy` of these are under way. If the
+        due time is past, send at once. Otherwise ask again at that time, or when a request ends.
         """
 
 
@@ -137,7 +137,7 @@ class ClosedLoop:
 
     open_loop = slots_rest = False
     duration_ns: int
-    """Warm-up and rounds together. With `requests` it is a limit, because every load has to end."""
+    """The loop ends after this time (warm-up and rounds), even if it has not started all `requests`."""
     requests: int = sys.maxsize
     """The loop ends when it has started this many requests."""
 
@@ -147,7 +147,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantRate:
-    """A request is due every 1/`rate` seconds, the first one at once. In all, `rate` × duration are due, rounded up."""
+    """A request is due every 1/`rate` seconds, the first one at once."""
 
     open_loop = slots_rest = True
     rate: float
@@ -186,7 +186,7 @@ def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stretch of a ramp. It goes evenly from the previous stage's target (or from 0) to its own target."""
+    """A stretch of a ramp: an even change from the previous stage's target (or from 0) to `target`."""
 
     duration_ns: int
     """The stage's length; 0 for a jump."""
@@ -232,7 +232,7 @@ class RateRamp(_Ramp):
         return tuple(zip(begins, rates, counts, strict=True))
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns when the integral of the rate reaches `started`. If the integral never does, returns the end."""
+        """Returns when the rate's integral reaches `started`. If it never does, returns the ramp's end."""
         end_ns, _, total = self._starts[-1]
         if started >= total:
             return end_ns if elapsed_ns < end_ns else None
@@ -285,7 +285,7 @@ def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaved:
-    """One generator's part of a load: every n-th due time, or every n-th connection at work, of n generators.
+    """One generator's part of a load. Each of n generators has every n-th due time or connection.
 
     all          | | | | | | | |
     generator 1  |     |     |

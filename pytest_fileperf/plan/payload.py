@@ -1,7 +1,4 @@
-"""Request bodies by size, kind and seed, because a parser's cost depends on content.
-
-`wire` decides how they are sent.
-"""
+"""Request bodies of a given size and kind, because a parser's cost depends on content."""
 
 from __future__ import annotations
 
@@ -21,11 +18,12 @@ from pytest_fileperf.units import parse_size_bytes
 # --- Texts that differ in each request: a counter and its digest, always of one length
 
 UNIQUE_BYTES = 48
-"""16 hexadecimal digits of a counter, 32 of its digest. With a counter alone, texts would differ in a byte or two."""
+"""The length of a unique text: 16 hexadecimal digits of a counter, and 32 of its digest. A counter alone would differ
+in only a byte or two."""
 
 
 def unique_bytes() -> bytes:
-    """Returns a new text: hexadecimal digits, which need no quoting. This takes a microsecond."""
+    """Returns hexadecimal digits that no other call returns. This takes a microsecond."""
     counter, keyed = _own()
     number = b"%016x" % next(counter)
     digest = keyed.copy()
@@ -50,7 +48,7 @@ _WORDS = ("upload", "latency", "of", "a", "file", "server", "queue", "throughput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """A request body. Made by `payload()`; give it to httpx as `content=` or in `files=`."""
+    """A request body from `payload()`. Give it to httpx as `content=` or in `files=`."""
 
     size_bytes: int
     kind: str
@@ -65,10 +63,10 @@ class Payload:
     unique: bool = False
     """Whether each request gets other content: its last 48 bytes are a counter and a digest."""
     tail: bytes = b""
-    """Replaces the content's last bytes, which makes the content unique; empty for no change."""
+    """Replaces the content's last bytes; empty for no change."""
 
     def fresh(self) -> Payload:
-        """Returns a copy whose last bytes no other payload has. Send the copy, and compare the answer with it."""
+        """Returns a copy with unique last bytes. Send the copy, and compare the answer with it."""
         return ending(self, unique_bytes()) if self.unique else self
 
     def read(self) -> bytes:
@@ -126,7 +124,7 @@ class Payload:
 
 
 def ending(content: Payload, tail: bytes) -> Payload:
-    """Returns the payload with the end `tail` in all requests, instead of a unique end in each request."""
+    """Returns the payload with `tail` as its end in every request."""
     return replace(content, unique=False, tail=tail)
 
 
@@ -139,12 +137,12 @@ def payload(
     content_type: str = "application/octet-stream",
     unique: bool = False,
 ) -> Payload:
-    """Returns a payload of that size (`"256KiB"`, `100_000`), or with the content of that file (a path).
+    """Returns a payload of a size (`"256KiB"`, `100_000`), or with the content of a file (a path).
 
     `kind` is `random` (incompressible), `text` (lines of words) or `crlf` (dense CR LF, a form parser's worst case).
     `seed` chooses the content. A form names the payload by `filename` and `content_type`. With `unique` each request
-    has other content of that size: its last 48 bytes are a counter and a digest. Raises PlanError for an invalid size
-    or kind, and for a file that cannot be read.
+    has other content: its last 48 bytes are a counter and a digest. Raises PlanError for an invalid size or kind, and
+    for a file that cannot be read.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     problems = []

@@ -1,4 +1,4 @@
-"""Requests before they are sent: their arguments with fields such as `{id}`, and the answer that they should get."""
+"""Requests as a test describes them: arguments with fields such as `{id}`, and the expected answer."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 # written instead.
 
 PLAIN = "sha256:"
-"""The start of a digest that is not yet sealed."""
+"""The start of a plain SHA-256 digest. Files get a salted digest instead."""
 _HIDDEN = "hidden"
-"""Replaces a credential's value. Such values aren't compared, because they may differ in each run."""
+"""Stands for a credential's value, which may differ in each run."""
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 _PAIRS = ("cookies", "files", "headers", "params")
 _MOST_VALUES = 50
-"""An argument with more values than this has one digest for all, because sealing a digest takes a while."""
+"""If an argument has more values, they get one joint digest, because salting digests is slow."""
 _FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
 _URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def digest(value: str | bytes | bool | float | None) -> str:
-    """Returns the digest of a value. A number and its text have different digests."""
+    """Returns a value's digest. The number 1 and the text `"1"` have different digests."""
     raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
         raw = f"json {json.dumps(raw)}".encode()
@@ -51,7 +51,7 @@ def digest(value: str | bytes | bool | float | None) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Returns the URL with `…` for its query's values, as in `/files?token=…`. Fields such as `{id}` stay."""
+    """Returns the URL with `…` for query values, as in `/files?token=…`. Fields such as `{id}` stay."""
 
     def shown(part: str) -> str:
         name, mark, value = part.partition("=")
@@ -101,14 +101,14 @@ def described_argument(key: str, value: object, *, is_stored: bool = False) -> o
 
 
 def described_recipes(recipes: list[dict[str, object]]) -> object:
-    """Returns up to 20 recipes as they are. More recipes get one digest for all, because sealing takes a while."""
+    """Returns up to 20 recipes as they are. More recipes get one joint digest, because salting digests is slow."""
     if len(recipes) <= 20:
         return recipes
     return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
 
 
 def _described_pairs(key: str, value: object, is_stored: bool) -> object:
-    """Returns each name's digest for a mapping or pairs. For a text, which `params` may be, returns one digest."""
+    """Returns the values' digests by name; a text has one digest."""
     if isinstance(value, str | bytes):
         return digest(value)
     multi = getattr(value, "multi_items", None)
@@ -124,7 +124,7 @@ def _described_pairs(key: str, value: object, is_stored: bool) -> object:
 
 
 def _by_name(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Returns values by name; if a name is repeated, a list of its values."""
+    """Returns values by name. A repeated name has a list of values."""
     found: dict[str, list[object]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -149,7 +149,7 @@ def _described(key: str, value: object, is_stored: bool) -> object:
 
 
 def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
-    """Returns a payload's identity. A file may contain a secret, so its digest begins with `PLAIN` to be sealed."""
+    # A file may contain a secret, so its digest must be salted.
     return {**known, "sha256": f"{PLAIN}{known['sha256']}"} if known["kind"] == "file" else dict(known)
 
 
@@ -167,17 +167,17 @@ def _count(value: object) -> int:
 
 
 SubjectName: TypeAlias = tuple[str, str]
-"""(part, step). The step is empty for a whole part. The part is empty in a load without parts."""
+"""(part of a load, step of a journey). An empty text stands for the whole load or part."""
 WHOLE_LOAD: SubjectName = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Gates and limits for a part of a load, for `client.step(name)`, or for the whole load, which has no name."""
+    """Gates and limits for a part of a load, a journey's step, or the whole load, which has no name."""
 
     name: str
     gate: tuple[str, ...] = ()
-    """The metrics that may fail the test, compared with a baseline."""
+    """Metrics that fail the test if they got worse than in the baseline."""
     watch: tuple[str, ...] = ()
     """Other metrics that are compared and shown, but never fail the test."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
@@ -189,10 +189,10 @@ class Subject:
 
 
 class Tolerance(float):
-    """The worsening that passes: a share, or `floor` in a metric's own unit, whichever allows more."""
+    """How much a metric may get worse: by a share, or by `floor`, whichever allows more."""
 
     floor: float
-    """The worsening that passes in any case, in the SI unit `unit`."""
+    """A worsening that always passes, in the SI unit `unit`."""
     unit: str
     watched: bool
     """Whether every change passes."""
@@ -208,7 +208,7 @@ class Tolerance(float):
 REQUEST_ARGUMENTS = (
     "params", "headers", "cookies", "content", "data", "files", "json", "auth", "follow_redirects", "extensions",
 )  # fmt: skip
-"""The keyword arguments of httpx's own `client.request` that an operation takes. `timeout` belongs to the plan."""
+"""Keyword arguments of httpx's `client.request` that a request may have. `timeout` belongs to the load instead."""
 FAMILIES = ("httpx", "httpx2")
 """The packages whose clients, requests and errors a load can use."""
 _CLIENT = re.compile(r"""["']?(httpx2?)\.(?:Async)?Client["']?""")
@@ -216,7 +216,7 @@ _CLIENT = re.compile(r"""["']?(httpx2?)\.(?:Async)?Client["']?""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """A good answer. Any other answer is a failed request and stays out of the latencies."""
+    """A good answer. Any other answer is a failed request."""
 
     statuses: tuple[int, ...] = ()
     """Allowed status codes. Empty allows every 2xx."""
@@ -235,7 +235,7 @@ class Operation:
     url: str
     """Path and query, relative to the server under test."""
     arguments: Mapping[str, object] = field(default_factory=dict)
-    """Keyword arguments for httpx's `client.request`, including payloads; keys are in `REQUEST_ARGUMENTS`."""
+    """Keyword arguments for httpx's `client.request`; names are in `REQUEST_ARGUMENTS`."""
     expect: Expectation = Expectation()
 
     @property
@@ -246,8 +246,7 @@ class Operation:
     def identity(self) -> dict[str, object]:
         """Returns JSON values that are equal if two measurements send the same request.
 
-        The values contain names, and digests of values. They lack the values of cookies, credential headers and `auth`,
-        which may differ in each run.
+        Credentials do not count, because they may differ in each run.
         """
         return {
             "method": self.method,
@@ -258,20 +257,20 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journey:
-    """A user's function that makes several requests. One call of it is one sample."""
+    """A user's function that makes several requests. One call of it counts as one request."""
 
     name: str
     function: Callable[..., Awaitable[object]]
-    """Takes an `httpx.AsyncClient`; with `takes_value` also the setup's result."""
+    """Takes an `httpx.AsyncClient`, and with `takes_value` the setup's result."""
     takes_value: bool = False
     needs_value: bool = False
     """Whether the function cannot be called without the setup's result."""
     arguments: tuple[object, ...] = ()
-    """Arguments after the client: the setup's result, once it is known; else empty."""
+    """Arguments after the client: the setup's result, once it is known."""
     steps: tuple[Subject, ...] = ()
     """The steps with gates or limits. The journey may have other steps."""
     family: str = ""
-    """From `FAMILIES`: the package of the client that the function needs; empty if any package will do."""
+    """The package whose client the function needs, `httpx` or `httpx2`. Empty if either will do."""
     http2: bool = False
 
     def identity(self) -> dict[str, object]:
@@ -279,7 +278,7 @@ class Journey:
 
 
 def family_asked_by(function: Callable[..., object]) -> str:
-    """Returns the client's package by the annotation of the first parameter; empty if that names no client."""
+    """Returns `httpx` or `httpx2` if the first parameter's annotation is a client from there; else empty."""
     for evaluates in (True, False):
         # An annotation's name may be imported for type checkers only: then its text decides.
         with suppress(Exception):
@@ -293,48 +292,47 @@ def family_asked_by(function: Callable[..., object]) -> str:
 # --- Fields of a request's recipe, such as `{id}`: their places, and how their values are written
 
 UNIQUE = "unique"
-"""The field that is different in every request."""
+"""The field `{unique}` has another value in every request."""
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 NAME_RULE = "a field's name has letters from a to z, digits and _, and does not begin with a digit"
 _DOTS = re.compile(r"(?<![^/])\.{1,2}(?![^/])")
 """A part of a path (`.` or `..`) that would lead to another path."""
 _IN_PATH = "/:@!$&'()*+,;=~"
 _IN_QUERY = "/:@!$'()*,;~"
-"""Characters that stay unquoted in a path (`_IN_PATH`) and in a query's value, besides letters, digits and `-._`."""
+"""`_IN_PATH` and `_IN_QUERY` have the characters that stay unquoted, besides letters, digits and `-._`."""
 
 
 class Place(Enum):
-    """The place of a field, which decides how its value is written."""
+    """A field's place in a request, which decides how its value is written."""
 
     PATH_START = auto()
-    """At the beginning of the path. A value that begins with a slash would name a host, as in `//host`."""
+    """At the path's start, where a value with a leading slash would name a host, as in `//host`."""
     PATH_FIRST = auto()
-    """As `PATH_START`, with more of the path behind the field. The value cannot be empty, because two slashes also
-    begin a host."""
+    """At the path's start with more path behind it, as in `{id}/a`. An empty value would name a host."""
     PATH = auto()
     QUERY = auto()
-    """In the query of the URL itself, not of `params`."""
+    """In the URL's query, as in `/files?id={id}`."""
     PARAMS = auto()
     PARAMS_TEXT = auto()
-    """In `params` that are a text, which httpx parses and writes anew."""
+    """In `params` that are a text, such as `"id={id}"`."""
     HEADER = auto()
     """In a header, in a cookie, or in a file's content type."""
     FILE_NAME = auto()
     TEXT = auto()
     """In a body or a form's part, unchanged."""
     FORM = auto()
-    """In the value of a form that is sent like a query."""
+    """In a URL-encoded form's value."""
     JSON_TEXT = auto()
     JSON_VALUE = auto()
-    """A whole string in JSON, which the value replaces: a number stays a number."""
+    """A whole JSON string, such as `"{id}"`. The value replaces it, so a number stays a number."""
 
 
 Fill: TypeAlias = Callable[[Place, str], object]
-"""Takes a field's place and name. Returns its value: a text, or for `JSON_VALUE` any JSON value."""
+"""Returns a field's value by its place and name: a text, or for `JSON_VALUE` any JSON value."""
 
 
 def url_text(place: Place, value: object) -> str:
-    """Returns a value as text for its place in a URL. Raises ValueError if the URL would lead to another host."""
+    """Returns a value quoted for its place in a URL. Raises ValueError if the URL would lead to another host."""
     if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
         text = str(value) if place is Place.PATH else str(value).lstrip("/")
         if not text and place is Place.PATH_FIRST:
@@ -344,7 +342,7 @@ def url_text(place: Place, value: object) -> str:
 
 
 def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operation:
-    """Returns the request with values for all fields; `url` replaces the operation's own URL."""
+    """Returns the request with values for all fields. `url` replaces its own URL."""
     path, mark, query = (operation.url if url is None else url).partition("?")
     url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
     is_multipart = "files" in operation.arguments
@@ -353,7 +351,6 @@ def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operatio
 
 
 def _path(path: str, fill: Fill) -> str:
-    """Returns the path with values for its fields. It begins with a slash, even if the path begins with a field."""
     below = path.removeprefix("/")
     start = _FIELD.match(below)
     if start is None:
@@ -379,10 +376,7 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns the names of all fields in the recipe, such as `id` for `{id}`, including `UNIQUE`.
-
-    Raises PlanError for JSON nested too deeply.
-    """
+    """Returns the names of a request's fields, such as `id` for `{id}`. Raises PlanError for JSON nested too deeply."""
     found: set[str] = set()
 
     def note(place: Place, name: str) -> str:
@@ -401,7 +395,7 @@ def fields_in_url(operation: Operation) -> frozenset[str]:
 
 
 def _pairs(value: object) -> object:
-    """Returns httpx's `QueryParams` and `Headers` as pairs, because names can repeat. Other values stay as they are."""
+    """Returns httpx's `QueryParams` and `Headers` as pairs, because names can repeat."""
     if isinstance(raw := getattr(value, "raw", None), list):  # keeps capitals
         coding = str(getattr(value, "encoding", "ascii"))
         return [(name.decode(coding), item.decode(coding)) for name, item in raw]

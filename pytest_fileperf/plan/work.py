@@ -20,12 +20,12 @@ from pytest_fileperf.units import format_bytes, format_duration, parse_duration_
 
 PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
-"""The rule for names. They have no `#`, which separates them in node ids. A name is not only digits, because these
-number a test's measurements."""
+"""A name has no `#`, which separates names in node ids. It isn't only digits, because these number a test's
+measurements."""
 MOST_PATHS = 2000
-"""At most this many requests are looked at: enough to show which endpoints a load uses."""
+"""Only this many requests are looked at: enough to show which endpoints a load uses."""
 _FINEST = 1000
-"""The largest denominator of a weight: the order of parts repeats after at most this many requests per part."""
+"""Weights become fractions with at most this denominator, so that the order of parts soon repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Mix:
 
 
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
-    """Yields indexes of `weights` without end, evenly spread by weight: nginx's smooth weighted round robin."""
+    """Yields indexes of `weights` without end, evenly spread by weight (nginx's smooth weighted round robin)."""
     exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
     shares = [max(1, share // gcd(*shares)) for share in shares]
@@ -76,7 +76,7 @@ def why_no_name(name: object) -> str:
 # --- A stream: one request whose answer is read piece by piece, and its end. Pure
 
 Each = str | int
-"""The pieces of an answer: `EVENT`, `LINE`, or a number of bytes."""
+"""How an answer is divided: by `EVENT`, by `LINE`, or after a number of bytes."""
 EVENT = "event"
 """A server-sent event by the HTML standard: lines with `data`, ended by an empty line."""
 LINE = "line"
@@ -90,9 +90,9 @@ class Stream:
     operation: Operation
     each: Each = EVENT
     events: int | None = None
-    """The client ends the stream after this many pieces; None for no such end."""
+    """The client ends the stream after this many pieces; None for no limit."""
     lasts_ns: int | None = None
-    """The client ends the stream this long after it sent the request; None for no such end."""
+    """The client ends the stream this long after it sent the request; None for no limit."""
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class Stream:
 
     @property
     def ends_early(self) -> bool:
-        """Whether the client ends the stream, and not the server."""
+        """Whether the client ends the stream, not the server."""
         return self.events is not None or self.lasts_ns is not None
 
     def identity(self) -> dict[str, object]:
@@ -138,7 +138,7 @@ def counted(each: Each, count: int) -> str:
 
 
 def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
-    """Returns why an answer with these headers cannot be read in pieces of the kind `each`; None if it can."""
+    """Returns why an answer with these headers cannot be read in such pieces; None if it can."""
     if isinstance(each, int):
         return None
     if encoding and encoding != "identity":
@@ -156,7 +156,7 @@ def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
 
 
 def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
-    """Returns why a stream ended too early if the server ended it after `count` pieces; None if it did not."""
+    """Returns why the server ended the stream too early, after `count` pieces; None if it did not."""
     if stream.events is not None:
         return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
     if stream.lasts_ns is not None:
@@ -171,7 +171,7 @@ Work: TypeAlias = Operation | Requests | Stream | Journey | Mix
 
 
 def with_value(work: Work, value: object) -> Work:
-    """Returns the work for a start-up whose setup returned `value`. Raises PlanError as `columns_of` does."""
+    """Returns the work for a start-up whose setup returned `value`. Raises PlanError for unusable rows."""
     if isinstance(work, Mix):
         return Mix(parts=tuple(replace(part, work=_of_boot(part.work, value)) for part in work.parts))
     return work if isinstance(work, Stream) else _of_boot(work, value)
@@ -196,7 +196,7 @@ def in_smoke(work: Work) -> Work:
 
 
 def parts_of(work: Work) -> tuple[Part, ...]:
-    """Returns the parts of a mix, or one part for each name of requests; else empty."""
+    """Returns the parts of a mix, or a part for each name of several requests; else empty."""
     if isinstance(work, Mix):
         return work.parts
     if isinstance(work, Requests) and work.names:
@@ -206,7 +206,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
 
 
 def requests_of(work: Work) -> Iterator[tuple[str, str]]:
-    """Yields (method, path) of recipes, or of the first URLs; nothing for a journey, which must run to show them."""
+    """Yields (method, path) of the load's requests. A journey yields nothing, because only a run shows its requests."""
     match work:
         case Operation():
             yield work.method, work.url.partition("?")[0]
@@ -222,7 +222,7 @@ def requests_of(work: Work) -> Iterator[tuple[str, str]]:
 
 
 def steps_of(work: Work) -> dict[SubjectName, Subject]:
-    """Returns the steps with gates or limits, in all journeys of the load, by (part, step)."""
+    """Returns the steps with gates or limits, from all journeys of the load, by (part, step)."""
     works: dict[str, Work] = {part.name: part.work for part in parts_of(work)} or {"": work}
     return {(part, step.name): step for part, own in works.items() if isinstance(own, Journey) for step in own.steps}
 
@@ -236,9 +236,9 @@ class Pause:
 
     low_ns: int
     high_ns: int
-    """Equal to `low_ns` for a constant time. For `exponential`, `low_ns` and `high_ns` are both the mean."""
+    """Equal to `low_ns` for a constant time. For `exponential`, both are the mean."""
     by_chance: bool = False
-    """Whether the pause is exponential: as if the next user could come at any moment."""
+    """Whether the pause is exponential: mostly short, and sometimes much longer."""
     seed: int = 0
 
     def __str__(self) -> str:
@@ -259,7 +259,7 @@ class Pause:
         return self.low_ns if self.low_ns == self.high_ns else chance.randint(self.low_ns, self.high_ns)
 
     def of_users(self, share: Share = WHOLE) -> Iterator[Iterator[int]]:
-        """Yields each user's pauses (ns). The first is only a part of a pause, as if the user had been there before."""
+        """Yields each user's pauses (ns). The first is only the rest of a pause, as if the user had come earlier."""
         for own in count():
             chance = random.Random(f"{self.seed} {share.number(own)}")  # noqa: S311 - no secret
             first_ns = self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
@@ -288,7 +288,7 @@ def uniform(low: float | str, high: float | str, *, seed: int = 0) -> Pause:
 
 
 def parse_pause(value: object) -> Pause | None:
-    """Returns a constant pause for a time, or a given pause; None for no pause. Raises ValueError for other values."""
+    """Parses a time such as `"1s"`, or returns a given pause; None for no pause. Raises ValueError for other values."""
     if isinstance(value, Pause):
         return value if value.high_ns else None
     if not isinstance(value, str | int | float):

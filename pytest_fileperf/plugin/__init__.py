@@ -1,4 +1,4 @@
-"""The pytest plugin. Every pytest run imports it, so it imports little: load tests need `active`, which is slow."""
+"""The pytest plugin. Every pytest run imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Adds the marker `fileperf` to tests that use the fixtures. Skips these tests if load tests are off.
 
-    This comes before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
+    This comes before pytest's option `-m`, so that `-m fileperf` selects all load tests.
     """
     skipped = not is_enabled(config)
     for item in filter(is_load_test, items):

@@ -1,6 +1,6 @@
 """The plugin for runs with load tests: it checks the options, makes the session, and reports its results.
 
-Modules that load and measure are imported when the first test needs them.
+Most modules are imported only when the first test needs them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def activate(config: pytest.Config) -> None:
-    """Registers the plugins for load tests. Raises UsageError that lists every problem of options and ini values."""
+    """Registers the plugins for load tests. Raises UsageError with every problem of options and ini values."""
     options, problems = read_options(config)
     try:
         settings = resolve(options=options.command_line, ini=options.ini)
@@ -129,26 +129,26 @@ class Active:
         self.turns = Turns()
         self.outcomes = Outcomes(self)
         self.time: TimeBudget | None = None
-        """The time that all comparisons share; None without `--fileperf-budget`."""
+        """The time limit for all comparisons together. None without `--fileperf-budget`."""
         self._settings = settings
         """The settings from options and ini file, without the tests' own keys."""
         self._against = against
         self._selection = selection
         self._held = ExitStack()
-        """Closes the `Source`, and the other version's checkout, when the session ends."""
+        """Removes temporary files, such as checked-out code, when the session ends."""
         self._no_base: PlanError | None = None
-        """The error of the other version's checkout, which is tried only once. Every test gets this error."""
+        """The error if the old code could not be checked out. Every test raises this error."""
         self._session: Session | None = None
         self.results: list[Result] = []
         """Every measurement of the session; empty until the session ends."""
         self._record: SessionRecord | None = None
-        """The reports' input; None until the session has ended with results."""
+        """The reports' data. None until the session has ended with results."""
         self._endpoints: dict[str, Mapping[str, bool]] = {}
-        """By app, whether each endpoint has a load test. Known when the session has ended, if all load tests passed."""
+        """By app and endpoint, whether the endpoint has a load test. Empty unless all load tests have passed."""
         self._untraced = ""
-        """A line for the user if coverage traces this process, but did not trace the servers; else empty."""
+        """A line for the user if coverage traces this process, but not the servers. Otherwise empty."""
         self._gates = 0
-        """How many comparisons this session will make. They share one allowed probability of a false alarm."""
+        """How many comparisons this session will make."""
         self._gated: list[Settings] = []
         """The settings of the tests that are measured and have a gate."""
         self._said: list[str] = []
@@ -156,13 +156,12 @@ class Active:
         self._written: list[str] = []
         """Lines about written files, for the terminal."""
         self._of_parent: tuple[object, ...] = ()
-        """In a fork of the test process: objects that only the parent may close. Kept here, so that nothing closes
-        them."""
+        """In a forked process: the parent's objects, which the fork must not close."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
     def leave_to_parent(self) -> None:
-        """In a fork of the test process, forgets servers, generators and results: the parent still uses them."""
+        """In a forked process, forgets servers, load generators and results, because the parent still uses them."""
         self._of_parent = (self._session, self._held)
         self._session, self._held = None, ExitStack()
         self.results.clear()
@@ -209,7 +208,7 @@ class Active:
             tell_properties(item, of_test)  # again, because only now their baselines are settled
 
     def _base(self, source: Source) -> CodeTree | None:
-        """Returns the other version's code, or None. Its files stay until the session ends. Raises PlanError."""
+        """Returns the old code. None without `--fileperf-against`. Raises PlanError."""
         if self._against is None:
             return None
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
@@ -238,7 +237,7 @@ class Active:
 
     @pytest.hookimpl(tryfirst=True)  # the terminal then asks for a line about it
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Refuses wrong markers, all at once, and counts the comparisons to come."""
+        """Raises UsageError with all wrong markers. Counts the comparisons to come."""
         if hasattr(self._config, "workerinput"):
             return  # xdist would take a usage error for a crash, and the tests fail for the same problems
         problems: list[str] = []
@@ -265,9 +264,9 @@ class Active:
         self._gated = [settings for settings in measuring.values() if settings.gate]
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Returns the line below the number of tests, if some may be compared: about how long that takes at most.
+        """Returns a line about how long the comparisons may take. Empty without comparisons.
 
-        A capacity search, and a test that measures more than once, take longer.
+        The estimate ignores capacity searches, and tests that measure more than once.
         """
         from pytest_fileperf.judge.rules import RULES
 
@@ -297,7 +296,7 @@ class Active:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self) -> Generator[None, bool, bool]:
-        """Ends traced processes before pytest-cov combines its data, which it does after all tests."""
+        """With `--fileperf-coverage`, ends the servers before pytest-cov combines its data."""
         done = yield
         if self.options.coverage and self._session is not None:
             self._session.end()
@@ -315,7 +314,7 @@ class Active:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Ends servers and generators, writes reports, and lists or removes stale baselines."""
+        """Ends servers and load generators, and writes reports."""
         failed = False
         if self._of_parent:
             self._close()
@@ -350,7 +349,7 @@ class Active:
         return failed
 
     def _finish(self, session: pytest.Session) -> bool:
-        """Writes files, lists or removes stale baselines, and returns whether anything failed."""
+        """Writes reports, and returns whether anything failed."""
         failed = False
         self._say(*self.turns.notes)
         if not self.options.smoke:
@@ -411,10 +410,7 @@ class Active:
                     self._say(*session.endings)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the results, stale baselines, and the names of written files.
-
-        If the results are only rows, and pytest has printed no section above them, they have no heading.
-        """
+        """Prints the results, notes about the session, and the names of written files."""
         lines, only_rows = ([], False) if self._record is None else _result_lines(self._record, terminalreporter)
         said = (*self._said, *self._written)
         if not lines and not said:
@@ -436,7 +432,7 @@ def _leave_to_parent(active: weakref.ref[Active]) -> None:
 
 
 def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[list[str], bool]:
-    """Returns the lines about the results, and whether these are only rows, without details."""
+    """Returns (lines about the results, whether all of them are only table rows)."""
     from pytest_fileperf.report.terminal import report_lines
 
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")

@@ -1,4 +1,4 @@
-"""Runs undecided tests again while time of `--fileperf-budget` is left. Keeps their reports back until then."""
+"""Runs undecided (INCONCLUSIVE) tests again if `--fileperf-budget` has time left after the last test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Again:
         self._time = time
         self._to_come: set[str] = set()
         self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
-        """By undecided test: its reports, which pytest gets if the test does not run again."""
+        """By undecided test: the first run's reports, which pytest gets if the test does not run again."""
         self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}
         """By undecided test: its `user_properties` from before its first run."""
         self._running: pytest.Item | None = None
@@ -35,7 +35,7 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Runs a test that measures. Keeps back an undecided test's reports if it can be measured for longer."""
+        """Runs a test that measures. Keeps back an undecided test's reports if the test may run again."""
         if not _measures(item):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -69,7 +69,8 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, report: object) -> None:
-        """Sends a failed test's reports before its fixtures end. With -x, all fixtures end with this test."""
+        """Sends a failed test's reports to pytest before the test's fixtures end."""
+        # With -x, all fixtures end with this test, so pytest must know the failure before.
         item = self._running
         # pytest has already reported a subtest.
         if item is None or type(report) is not pytest.TestReport or report.when == "teardown":
@@ -90,7 +91,7 @@ class Again:
         return result
 
     def _run_held(self, session: pytest.Session) -> None:
-        """Runs undecided tests again. The test that is likely to need the least time comes first."""
+        """Runs undecided tests again, first the test that probably needs the least time."""
         items = sorted(self._held, key=lambda item: self._time.needs_s(item.nodeid))
         self._time.again = True
         for place, item in enumerate(items):

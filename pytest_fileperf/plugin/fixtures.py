@@ -1,4 +1,4 @@
-"""The fixtures. Every pytest run imports this module; what fixtures return is imported when a test uses it."""
+"""The fixtures. Every pytest run imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) -> FilePerf:
-    """Loads the app under test. `get`, `post`, `run` and the other methods return a Measurement."""
+    """Measures the app under load. `get`, `post`, `run` and the other methods return a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
     return FilePerf(_expected(request, _fileperf_measuring))
@@ -33,7 +33,7 @@ def afileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) ->
 
 
 def _expected(request: pytest.FixtureRequest, measuring: Measuring) -> Measuring:
-    """Returns `measuring`. From now on, the test fails if it makes no measurement: it asked for `fileperf`."""
+    """From now on, the test fails if it measures nothing."""
     from pytest_fileperf.plugin.measuring import EXPECTED
 
     measuring.expected_by.append(str(request.fixturename))
@@ -59,15 +59,15 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
 def fileperf_setup() -> object:
     """A function that runs for each start-up before the load, or None.
 
-    Override this to return a function. An async function takes an `httpx.AsyncClient`, a plain one an `httpx.Client`.
-    Either may take httpx2's client instead.
+    Override this to return a function. An async function gets an `httpx.AsyncClient`, a plain function an
+    `httpx.Client`. Either may take httpx2's client instead.
     """
     return None
 
 
 @pytest.fixture
 def fileperf_teardown() -> object:
-    """A function that is called after each start-up's load, with a client and the setup's result. None: no teardown."""
+    """A function that runs after each start-up's load, with a client and the setup's result, or None."""
     return None
 
 
@@ -76,7 +76,7 @@ def fileperf_server(_fileperf_measuring: Measuring) -> Iterator[RunningServer]:
     """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`.
 
     The clients are a new `httpx.AsyncClient` and a new `httpx.Client`, or httpx2's (`fileperf_client`). The test's
-    setup has run. A measurement starts a new server, which lacks data sent to this one.
+    setup has run. Each measurement starts a new server, without data that was sent to this server.
     """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError

@@ -45,9 +45,9 @@ _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 def read_network(
     host_option: str | None, allowed: Sequence[str] | None, ini: Mapping[str, object]
 ) -> tuple[Network, tuple[str, ...]]:
-    """Returns (the network by the options, else by the ini file; all problems with these options' values).
+    """Returns (the servers' address and the allowed hosts, problems with these values). Options beat the ini file.
 
-    Names of hosts are looked up only once, here. So if a name later leads elsewhere, load does not go there.
+    Host names are looked up only here. So load does not follow a name that later leads elsewhere.
     """
     spelling, lines = "--fileperf-allow-host={}", ini.get("allow_host")
     if allowed is None:
@@ -71,20 +71,20 @@ def read_network(
 
 
 def _said(key: str, option: object, ini: Mapping[str, object]) -> tuple[object, str]:
-    """Returns (the option's value, else the ini file's; how the user wrote it, as in `--fileperf-host=10.0.0.5`)."""
+    """Returns (value from option or ini file, the user's spelling, such as `--fileperf-host=10.0.0.5`)."""
     if option is not None:
         return option, f"--fileperf-{key.replace('_', '-')}={option}"
     return ini.get(key), f"fileperf_{key} = {ini.get(key)}"
 
 
 def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
-    """Returns a problem if `server` is a running server to whose address load may not go; else nothing."""
+    """Returns a problem if load may not go to the server's URL."""
     problem = network.problem_of(server.url) if isinstance(server, Url) else None
     return () if problem is None else (f"server: {problem}",)
 
 
 def _addresses(name: str) -> set[str]:
-    """Returns the addresses of a host's name; an address stays as it is. Raises ValueError if there are none."""
+    """Returns a host name's addresses. An address stays as it is. Raises ValueError if the host is unknown."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -114,7 +114,7 @@ def _why_not_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address)
 
 
 def _why_not_host(host: str, network: Network) -> str | None:
-    """Returns why servers cannot listen at `host`, or why load may not go there; None if both are possible."""
+    """Returns why servers cannot listen at `host`, or why load may not go there. None if all is well."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -135,7 +135,7 @@ _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"#
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
-    """Returns the run's options, and all problems with them. Options that are tests' settings are not checked."""
+    """Returns the run's options, and all problems with them."""
 
     def given(name: str) -> Any:
         return config.getoption(f"fileperf_{name}")
@@ -265,7 +265,7 @@ def _cluster_problems(cluster: str) -> Iterator[str]:
 
 
 def _unused_choices(options: Options, on_command_line: Collection[str]) -> Iterator[str]:
-    """Yields problems with options about stored baselines that have no effect in this run."""
+    """Yields a problem for each option about stored baselines that has no effect in this run."""
     rival = "--fileperf-against" if options.against else "--fileperf-aa" if options.aa else ""
     for key in on_command_line:
         name = f"--fileperf-{key.replace('_', '-')}"
@@ -297,7 +297,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
 
 
 def _parsed(parse: Callable[[Any], _T], given: object, where: str, wrong: list[str]) -> _T | None:
-    """Returns the parsed value; None if it is missing or wrong. A problem with it is added to `wrong`."""
+    """Returns the parsed value. If the value is wrong, returns None, and adds a problem to `wrong`."""
     try:
         return None if given is None else parse(given)
     except ValueError as error:
@@ -306,7 +306,7 @@ def _parsed(parse: Callable[[Any], _T], given: object, where: str, wrong: list[s
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    """Returns a path with `~` expanded, which a shell does not do behind `=`. An unknown user's `~name` stays."""
+    """Returns a path with `~` expanded, because a shell does not expand `~` behind `=`."""
     if given is None:
         return None
     try:
@@ -316,9 +316,9 @@ def _optional_path(directory: Path, given: str | None) -> Path | None:
 
 
 def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
-    """Yields options whose value pytest took for a test path, so that it chose another rootdir.
+    """Yields a problem if pytest took an option's value for a test path, as in `--fileperf-json /tmp/a.json`.
 
-    This can happen if a space, and not `=`, comes before the value.
+    pytest may then choose another root directory, and read another ini file.
     """
     directory, ini = config.invocation_params.dir, config.inipath
     if ini is not None and directory.is_relative_to(ini.parent):
@@ -335,7 +335,7 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
 
 
 def _file_problems(options: Options) -> Iterator[str]:
-    """Yields problems with reports' paths: two have the same file, or a report would replace a file of another kind."""
+    """Yields problems if two reports have the same file, or a report would replace another kind of file."""
     named = {name: path for name in _REPORTS if (path := getattr(options, name)) is not None}
     places: dict[Path, str] = {}
     for name, path in named.items():

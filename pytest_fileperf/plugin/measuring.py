@@ -1,4 +1,4 @@
-"""The measurements of one test: joins its app, marker and calls with the session, and keeps tracebacks short."""
+"""Measures a test's calls, one at a time, and shows the progress."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ class GivenUpError(Exception):
 
 
 class ScreenProgress:
-    """Shows progress: a line that is rewritten on a terminal, whole lines in a log, or nothing with `-q`.
+    """Shows progress on a terminal or in a log, but not with `-q`.
 
-    A load calls `update` all the time. So `update` can end a measurement, by raising GivenUpError.
+    During a measurement, `update` is called all the time. If the call was cancelled, `update` raises
+    GivenUpError, which ends the measurement.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -53,7 +54,7 @@ class ScreenProgress:
 
     @contextmanager
     def until(self, given_up: Event) -> Iterator[None]:
-        """Within the block, once `given_up` is set, `update` ends the measurement."""
+        """Within the block, `update` ends the measurement if `given_up` is set."""
         self._given_up = given_up
         try:
             yield
@@ -106,7 +107,7 @@ class Turns:
     """The queue of a session's measurements. A test may ask for several at once, by threads or `asyncio.gather`."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """Later turns wait at most `patience_s` for a call whose thread has not begun, because it might never begin."""
+        """After `patience_s` seconds, later calls overtake a call whose thread has not begun."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
@@ -130,7 +131,7 @@ class Turns:
         return turn
 
     def leave(self, turn: Turn) -> None:
-        """Ends a turn, so that the next measurement begins. It does nothing if the turn has ended already."""
+        """Ends a turn, so that the next measurement begins."""
         with self._changed:
             if turn in self._line:
                 self._line.remove(turn)
@@ -165,7 +166,7 @@ class Turns:
 
 
 EXPECTED = pytest.StashKey["Measuring"]()
-"""Stash key for the measurements of a test that must make one, because it uses `fileperf` or `afileperf`."""
+"""Stash key of a test that uses `fileperf` or `afileperf`, and so must measure something."""
 
 
 def _calling_place(rootdir: Path) -> str:
@@ -180,41 +181,41 @@ def _calling_place(rootdir: Path) -> str:
 
 
 def line_of(item: pytest.Item) -> int | None:
-    """Returns the line, from 1 on, where the test function begins; None if another module has defined it."""
+    """Returns the test function's first line, counted from 1. None if another module defines the function."""
     file, line, _ = item.location
     return None if line is None or Path(file).as_posix() != item.nodeid.partition("::")[0] else line + 1
 
 
 OUTCOME_PROPERTY = "fileperf_outcome"
-"""A property of a test's report: the outcome of its first measurement. The second one's is `fileperf_outcome#2`."""
+"""The report property with the first measurement's outcome. The second is `fileperf_outcome#2`."""
 
 _T = TypeVar("_T")
 
 
 class Measuring:
     def __init__(self, active: Active, item: pytest.Item, fixtures: Mapping[str, object]) -> None:
-        """`fixtures` has the values that fixtures give for the marker's keys `app`, `setup` and `teardown`, or None."""
+        """`fixtures` has the results of fixtures such as `fileperf_app`, by the marker's key, such as `app`."""
         self._active = active
         self._item = item
         self._fixtures = fixtures
         self._count = 0
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         self._loop_thread = get_ident() if is_async else None
-        """The thread of an async test's event loop, which must not wait for a measurement. None for other tests."""
+        """The thread of an async test's event loop, which a measurement must not block. None for other tests."""
         self.expected_by: list[str] = []
-        """The names of the fixtures, used by the test, that require a measurement."""
+        """The test's fixtures that require a measurement, such as `fileperf`."""
         self.has_measured = False
         """Whether a measurement was made or has raised an error. Cancelled measurements do not count."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
-        """Calls of `afileperf`: place and name, the coroutine, and the event that is set if the call is cancelled."""
+        """Calls of `afileperf`: (place and name, coroutine, event that is set if the call is cancelled)."""
 
     def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
-        """Waits for the call's turn, then measures. It blocks. Raises FilePerfError, PerformanceError, GivenUpError."""
+        """Waits for earlier calls, then measures. Raises FilePerfError, PerformanceError, GivenUpError."""
         __tracebackhide__ = True
         return self._found(call, turn, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
-        """Finds the highest rate that meets the limits. Waits, and raises errors, as `measure` does."""
+        """Finds the highest rate that meets the limits. Raises the same errors as `measure`."""
         __tracebackhide__ = True
         found = self._found(call, turn, for_capacity).capacity
         assert found is not None
@@ -265,7 +266,7 @@ class Measuring:
             tell_properties(self._item, session.results[before:])
 
     def in_line(self, call: VerbCall, given_up: Event) -> Turn:
-        """Queues the call and returns its turn. Raises PlanError if the call would wait for itself, as in a setup."""
+        """Queues the call. Raises PlanError within a setup, because the call would wait for itself."""
         from pytest_fileperf.session.setup import running_step
 
         if step := running_step():
@@ -282,7 +283,7 @@ class Measuring:
     def to_be_awaited(
         self, call: VerbCall, coroutine: Coroutine[object, None, _T], given_up: Event
     ) -> Coroutine[object, None, _T]:
-        """Returns the coroutine. The test will fail if nobody awaits it."""
+        """Returns the coroutine. The test will fail if nobody awaits this coroutine."""
         place = _calling_place(self._item.config.rootpath)
         self.async_verbs.append((f"{place}: {call.where}", coroutine, given_up))
         return coroutine
@@ -352,7 +353,7 @@ def _require_app(settings: Settings, where: str) -> None:
 
 
 def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
-    """Sets a test's properties for JUnit XML and other reports. Values of later results replace earlier ones."""
+    """Sets a test's properties for JUnit XML and other reports. Later results replace earlier values."""
     found = {name: value for result in results for name, value in properties(result).items()}
     item.user_properties[:] = [each for each in item.user_properties if each[0] not in found]
     item.user_properties += [(name, value) for name, value in found.items() if value != ""]

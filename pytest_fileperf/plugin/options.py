@@ -31,7 +31,7 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
         "A function whose annotation names a client gets that one.",
     ),
 }
-"""Options and ini values with a few allowed words: the words, the default first, and a help text."""
+"""Options and ini values with a few allowed words. Each has these words, the default first, and a help text."""
 
 LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "app": ("APP", "string", 'Test this app: "module:attribute", or "module:factory()".'),
@@ -116,7 +116,7 @@ INI: Mapping[str, tuple[str, str]] = {
 }
 """Every ini value: its type, and a help text."""
 INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate", "watch")
-"""Ini values that are keys of the marker."""
+"""Ini values that are also keys of the marker `fileperf`."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -247,6 +247,6 @@ def marker_keys(item: pytest.Item) -> dict[str, object]:
 
 
 def app_named_in(item: pytest.Item) -> object | None:
-    """Returns the app that marker, command line or ini file name, or None. It may be any object."""
+    """Returns the app from the marker, the command line or the ini file. None if nothing names an app."""
     named = (marker_keys(item).get("app"), item.config.getoption("fileperf_app"), item.config.getini("fileperf_app"))
     return next((app for app in named if app is not None), None)

@@ -1,4 +1,4 @@
-"""Follows each test: its collection, its outcome, its line in pytest's summary. Then it finds stale baselines."""
+"""Follows each test's collection and outcome. Then finds stale baselines, whose tests are gone."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 _PASSED = pytest.StashKey[bool]()
 """Whether the test function has passed. The teardown of fixtures may still fail."""
 _FAILED = "fileperf_failed"
-"""A report's attribute with values for `Outcomes.failed`. They are plain, because xdist sends them between
-processes."""
+"""A report's attribute with facts about a failure. xdist can send these plain values between processes."""
 _ENDS_EARLY = "fileperf_ends_early"
-"""A report's attribute if its load test did not pass: some of the test's requests may not have been sent."""
+"""A report's attribute if a load test did not pass, so that some requests may not have been sent."""
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
-"""The characters of pytest's option -r that list tests in its short test summary, each with its category."""
+"""The characters of pytest's option `-r`, and the category of tests that each character lists."""
 
 
 class Outcomes:
@@ -40,7 +39,7 @@ class Outcomes:
         self.failed: list[FailedTest] = []
         """Load tests that failed for another reason than a verdict, in order."""
         self._whole: set[str] = set()
-        """Node ids of modules, and of other collectors, that were collected without a failure or skip."""
+        """Node ids of modules and classes that were collected without a failure or skip."""
         self._partial: set[str] = set()
         """Modules in which some tests were not collected, or not run."""
         self.left_out = False
@@ -73,7 +72,7 @@ class Outcomes:
 
     @property
     def has_all(self) -> bool:
-        """Whether no load test was deselected or skipped so far, and none has failed."""
+        """Whether all load tests so far were selected and have passed."""
         return not (self.left_out or self.lacks_some)
 
     # --- while a test runs
@@ -96,11 +95,7 @@ class Outcomes:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keeps whether the test has passed, and failures without a result. Shortens the one line about a failure.
-
-        pytest may cut that line in its short test summary and in JUnit XML. So it begins with figures instead of an
-        exception's name, and paths are relative to the root directory.
-        """
+        """Notes the test's outcome, and shortens a failure's line in pytest's short test summary."""
         report = yield
         if call.when == "call":
             item.stash[_PASSED] = report.passed
@@ -117,12 +112,13 @@ class Outcomes:
             from pytest_fileperf.report.message import headline
 
             text = headline(str(error)) if isinstance(error, PerformanceError) else str(error).split("\n")[0]
+            # pytest may cut this line, so it has figures instead of the exception's name, and only relative paths.
             crash.message = text.replace(f"{item.config.rootpath}{os.sep}", "")
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Stores a test's baselines if it has passed, its fixtures included. If storing fails, the test fails."""
+        """Stores the test's baselines if test and fixtures have passed. If storing fails, the test fails."""
         passed = False
         try:
             yield
@@ -166,7 +162,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Prints undecided tests below pytest's own short test summary, which pytest prints last."""
+        """Adds tests with an INCONCLUSIVE measurement to pytest's short test summary."""
         yield
         config, stats = terminalreporter.config, terminalreporter.stats
         listed = [_LISTED[char] for char in terminalreporter.reportchars if char in _LISTED]
@@ -187,9 +183,9 @@ class Outcomes:
     # --- baselines whose tests are gone
 
     def settle_stale(self, session: pytest.Session) -> tuple[list[str], bool]:
-        """Lists stale baselines, or removes them (`--fileperf-prune`). Returns lines to show, and whether that failed.
+        """Lists stale baselines, or removes them (`--fileperf-prune`). Returns (lines to show, whether it failed).
 
-        A damaged file is shown unless a test has already failed for it. It is a failure only with `--fileperf-prune`.
+        A damaged baseline is a failure only with `--fileperf-prune`.
         """
         config, options = session.config, self._active.options
         prune, baselines, root = options.prune, options.baselines, config.rootpath
@@ -223,6 +219,7 @@ class Outcomes:
                     source.forget(with_code - store.trees())
         except BaselineError as error:
             head = str(error).partition("\n")[0]
+            # A test may have failed already because of the damaged file.
             is_known = not prune and any(head in told for told in self._told)
             return [] if is_known else [f"fileperf: {error}"], prune
         if not stale:
@@ -231,7 +228,7 @@ class Outcomes:
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
     def _why_unknown(self, session: pytest.Session) -> str:
-        """Returns why no baseline can be called stale, or an empty text if there is no such reason."""
+        """Returns why this run cannot find stale baselines. Empty if it can."""
         if session.config.getoption("collectonly", default=False):
             return "tests were only collected"
         if self._had_errors:
@@ -261,7 +258,7 @@ def _module_of(nodeid: str) -> str:
 
 
 def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
-    """Returns whether nobody has awaited the coroutine to its end. Closes it if it was not begun."""
+    """Returns whether the coroutine has not ended. Closes a coroutine that has not begun."""
     state = inspect.getcoroutinestate(verb)
     if state == inspect.CORO_CREATED:
         verb.close()
@@ -269,7 +266,7 @@ def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
 
 
 def _unmeasured(measuring: Measuring, unawaited: Sequence[str]) -> str:
-    """Returns the error of a test that measured nothing, or did not await a call; else an empty text."""
+    """Returns the error if a test measured nothing, or did not await a call. Otherwise empty."""
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nSo nothing was measured. Write `await` before the call, in an async test"
@@ -290,7 +287,7 @@ def _unmeasured(measuring: Measuring, unawaited: Sequence[str]) -> str:
 
 
 def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
-    """Returns the error, or all errors of a group, except PerformanceErrors, which results show."""
+    """Returns the error, or a group's errors. Leaves out PerformanceErrors, because results show them."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
     return () if error is None or isinstance(error, PerformanceError) else (error,)

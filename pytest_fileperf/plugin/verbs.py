@@ -34,33 +34,33 @@ _Found = TypeVar("_Found")
 
 
 class _Verbs(ABC, Generic[_Found]):
-    """The methods of both fixtures, which are called verbs."""
+    """The methods that measure, for both fixtures."""
 
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
 
     def get(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
-        """Measures GET requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
+        """Measures GET requests. `url` is a path on the server. `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("GET", url, **arguments)
 
     def post(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
-        """Measures POST requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
+        """Measures POST requests. `url` is a path on the server. `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("POST", url, **arguments)
 
     def put(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
-        """Measures PUT requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
+        """Measures PUT requests. `url` is a path on the server. `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("PUT", url, **arguments)
 
     def patch(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
-        """Measures PATCH requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
+        """Measures PATCH requests. `url` is a path on the server. `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("PATCH", url, **arguments)
 
     def delete(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
-        """Measures DELETE requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
+        """Measures DELETE requests. `url` is a path on the server. `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("DELETE", url, **arguments)
 
@@ -76,11 +76,11 @@ class _Verbs(ABC, Generic[_Found]):
         return self._measure(request_from(method, url, arguments))
 
     def stream(self, url: AnyUrl, **arguments: Unpack[StreamKeywords]) -> _Found:
-        """Measures answers that come in pieces, such as server-sent events or long downloads; one stream is one sample.
+        """Measures answers that come in pieces, such as server-sent events or long downloads.
 
         A stream ends after a number of `events`, after the time `listen_for`, or with the answer. `each` defines the
-        pieces. `Measurement.events` has their rate, the time to the first and the gaps between them. `StreamKeywords`
-        describes the keywords.
+        pieces. `Measurement.events` has the pieces' rate, the time to the first piece and the gaps between pieces. One
+        stream is one sample. `StreamKeywords` describes the keywords.
         """
         __tracebackhide__ = True
         return self._measure(stream_from(url, arguments))
@@ -88,21 +88,21 @@ class _Verbs(ABC, Generic[_Found]):
     def run(self, journey: Journey, **arguments: Unpack[RunKeywords]) -> _Found:
         """Measures a journey: an async function that takes an `httpx.AsyncClient`. Each connection calls it repeatedly.
 
-        It gets an `httpx2.AsyncClient` if its annotation names one. One call is one sample, and an exception is a
-        failure. A second argument gets the result of `setup`. The keywords are the marker's keys and `steps`, which
-        sets limits and gates for steps such as `async with client.step("login"):`. `RunKeywords` describes each. The
-        journey runs in the load generator's event loop, not in an async test's.
+        If the parameter's annotation is `httpx2.AsyncClient`, the function gets this client. A second parameter gets
+        the result of `setup`. One call is one sample, and an exception is a failure. The keywords are the marker's keys
+        and `steps`. A step is a part of the journey, as in `async with client.step("login"):`, and can have its own
+        limits. `RunKeywords` describes each keyword.
         """
         __tracebackhide__ = True
         return self._measure(journey_from(journey, arguments))
 
     def requests(self, given: ManyRequests, **arguments: Unpack[RequestsKeywords]) -> _Found:
-        """Measures many requests in one load: a list of them, or the path of a file of them.
+        """Measures many requests in one load. `given` is a list of requests, or a file's path.
 
         A request is `(method, url)` or `(method, url, options)`. The dict `options` has keywords of `get`, and maybe
         `name`. A request can also be a dict with `url`, an `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A
-        file has one such dict as JSON per line, or targets in vegeta's format. Requests with names have figures by name
-        in `Measurement.parts`. `RequestsKeywords` describes the keywords.
+        file has one such dict as JSON per line, or targets in vegeta's format. Requests with a name have their own
+        figures in `Measurement.parts`. `RequestsKeywords` describes the keywords.
         """
         __tracebackhide__ = True
         return self._measure(many_from(given, arguments))
@@ -110,8 +110,9 @@ class _Verbs(ABC, Generic[_Found]):
     def mix(self, weights: Mapping[Part, float], **keys: Unpack[MarkerKeys]) -> _Found:
         """Measures several parts in one load: `{part.post("/upload", content=…): 1, part.get("/download"): 9}`.
 
-        Make each part with `part`, or use a journey. Weights decide how often each part is used. Each part has its own
-        figures in `Measurement.parts`, and its own gate. The keywords are the marker's keys, for the whole load.
+        Make each part with `part`, or use a journey. In this example, 9 of 10 requests are downloads. Each part has
+        its own figures in `Measurement.parts`, and its own gate. The keywords are the marker's keys, for the whole
+        load.
         """
         __tracebackhide__ = True
         return self._measure(mix_from(weights, keys))
@@ -121,9 +122,9 @@ class _Verbs(ABC, Generic[_Found]):
 
 
 class CapacityVerbs(_Verbs["Capacity"]):
-    """The methods of `fileperf.capacity`: each finds the highest rate of an open loop that meets its limits.
+    """The methods of `fileperf.capacity`: each finds the highest request rate that meets the test's limits.
 
-    At least one limit of latency is needed, `max_p50` to `max_p999`. Raises the errors of `FilePerf`.
+    Give at least one limit of latency, `max_p50` to `max_p999`. Raises the same errors as `FilePerf`.
     """
 
     def _measure(self, call: VerbCall) -> Capacity:
@@ -132,7 +133,7 @@ class CapacityVerbs(_Verbs["Capacity"]):
 
 
 class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
-    """The methods of `afileperf.capacity`: as `CapacityVerbs`, but awaitable. The test's own event loop goes on."""
+    """The methods of `afileperf.capacity`: as `CapacityVerbs`, but awaitable."""
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True
@@ -144,10 +145,10 @@ def _of_capacity(call: VerbCall) -> VerbCall:
 
 
 class FilePerf(_Verbs["Measurement"]):
-    """Makes load from a test, judges it, and returns the figures as a `Measurement`.
+    """Makes load from a test, judges the figures, and returns them as a `Measurement`.
 
-    Raises PlanError that names every wrong argument, and other FilePerfErrors if nothing could be measured. Raises
-    PerformanceError (an AssertionError) if the verdict fails the test.
+    Raises PlanError for wrong arguments, and another FilePerfError if nothing could be measured. Raises
+    PerformanceError (an AssertionError) if the figures fail the test.
     """
 
     @property
@@ -163,8 +164,8 @@ class FilePerf(_Verbs["Measurement"]):
 class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
     """`FilePerf` for async tests: every method is awaitable, and the test's own event loop goes on.
 
-    Measurements are made one at a time: gathered calls wait for each other, in their order. A cancelled call returns
-    after its load has ended, so that no load goes on during the next test.
+    Only one measurement runs at a time, so gathered calls wait for each other. A cancelled call returns only after its
+    load has ended.
     """
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Measurement]:

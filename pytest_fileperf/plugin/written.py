@@ -35,7 +35,7 @@ from pytest_fileperf.versions.checkout import commit_info, project_name
 
 
 def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
-    """Adds a report to the summary of the CI step. Yields lines to print: annotations, or why there is no summary."""
+    """Adds a report to the CI step's summary. Yields lines to print, such as GitHub's annotations."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
@@ -44,7 +44,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
 
 
 def no_command(line: str) -> str:
-    """Returns the line. Changes `::error` at its start and `##[error]` anywhere: GitHub takes these for commands."""
+    """Changes a line that GitHub would take for a command, such as `::error` or `##[error]`."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")
@@ -80,7 +80,7 @@ def _root_in_repository(config: pytest.Config) -> str:
 
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
-    """Writes all files that `options` ask for. Returns a line about each file, and whether any could not be written."""
+    """Writes all files that `options` ask for. Returns (lines about the files, whether any could not be written)."""
 
     def write(path: Path, text_of: Callable[[SessionRecord], str]) -> str:
         write_text(path, text_of(record))
@@ -170,7 +170,7 @@ def record_of(
 
 
 def commit_of(directory: Path) -> dict[str, object] | None:
-    """Returns Git's facts about the commit; None if unknown. In public CI, `url` is the commit's page."""
+    """Returns Git's facts about the commit. None if unknown. In CI, `url` may be the commit's web page."""
     commit = commit_info(directory)
     given = {name: os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "CI_PROJECT_URL")}
     pages = (f"{given['GITHUB_SERVER_URL']}/{given['GITHUB_REPOSITORY']}", f"{given['CI_PROJECT_URL']}/-")
@@ -179,10 +179,7 @@ def commit_of(directory: Path) -> dict[str, object] | None:
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns results whose secret values are digests, with the salt of the baseline's file.
-
-    Equal values stay equal.
-    """
+    """Returns the results with salted digests in place of secret values. Equal values have equal digests."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache

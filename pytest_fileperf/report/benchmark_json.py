@@ -1,7 +1,7 @@
 """Writes results to pytest-benchmark's storage, for `--fileperf-save`, so that its CLI can read them.
 
-pytest-benchmark's own code decides the storage layout and the names, reports the machine, and encodes. Our code reports
-the commit, because pytest-benchmark's code would write Git's index and run hooks. These fields differ from its own:
+pytest-benchmark's own code decides the file's place and name, and describes the machine. Our code describes the commit,
+because pytest-benchmark's code would write Git's index and run hooks. These fields have another meaning:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds                  number of successful requests; the times are their latencies in seconds
@@ -53,7 +53,7 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Returns an entry of pytest-benchmark's format for each result. Omits smoke runs, and tests without success."""
+    """Returns an entry of pytest-benchmark's format for each result with successful requests."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
@@ -117,7 +117,6 @@ def _benchmark(result: Result) -> dict[str, object]:
 
 
 def _stats(latency: Histogram, *, rps: float) -> dict[str, object]:
-    """Returns the statistics of `latency` that pytest-benchmark writes. Raises ValueError if `latency` is empty."""
     values_ns, mean_ns, stdev_ns = latency.values_ns(), latency.mean_ns(), latency.stdev_ns()
     q1_ns, median_ns, q3_ns = (latency.percentile_ns(percent) for percent in (25, 50, 75))
     iqr_ns = q3_ns - q1_ns

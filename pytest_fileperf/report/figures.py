@@ -17,12 +17,12 @@ from pytest_fileperf.report.wording import limit_text, would_show
 from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
 NOTABLE = 1.1
-"""Two times are shown separately if one is at least this many times the other."""
+"""Texts show two times separately if one is at least this many times the other."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns a result's figures as lines below its row. The line `work` omits the texts in `said`."""
+    """Returns a result's figures as lines below its row. Leaves out the texts in `said`."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -35,9 +35,9 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
 
 
 def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
-    """Returns rows of figures: (title, texts), such as latency. The line `work` omits the texts in `said`.
+    """Returns rows of figures, such as `("latency", ["min 1.20 ms", "mean 3.41 ms"])`. Leaves out the texts in `said`.
 
-    An open loop also has vegeta's figures: due rate, throughput, attack and wait.
+    An open loop also has the figures of the load generator vegeta: due rate, throughput, attack and wait.
     """
     run = result.measurement
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
@@ -189,7 +189,8 @@ def _generator(use: ClientUse) -> list[str]:
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
     """Returns a generator's core or machine, connections, rate, errors and CPU.
 
-    For a generator on another machine, adds the network delay and the clock's error. For a lost generator, adds why.
+    For a generator on another machine, adds the network delay and the clock's error. For a lost generator, adds the
+    reason.
     """
     clock = f"clock offset known to ±{time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (

@@ -71,8 +71,8 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 def comment_report(record: SessionRecord) -> str:
     """Returns a comment for a pull request: a table of the changes, and the terminal's report folded.
 
-    All of the record's texts are shown as code, so their markup has no effect. This matters because the account that
-    posts the comment may have more rights than the author of the record.
+    The record's texts appear as code, so their markup has no effect. This matters because the account that posts the
+    comment may have more rights than the record's author.
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)
@@ -104,7 +104,6 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
-    """Yields a row for each compared metric and each broken limit, or one row if there are neither."""
     name, verdict = _code(result.test.nodeid), result.verdict
     for item in verdict.comparisons:
         sides = _escaped(wording.sides_text(item))

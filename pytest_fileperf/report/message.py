@@ -39,11 +39,10 @@ def headline(message: str) -> str:
 
 
 def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
-    """Raises the verdict's error, or returns if the test passes.
+    """If the verdict fails the test, raises RegressionError, LimitExceededError or NotMeasuredError.
 
-    If several apply, raises the first of RegressionError, LimitExceededError, NotMeasuredError. With `strict` or `ci`,
-    NEW raises NotMeasuredError. With `strict`, INCONCLUSIVE, a missing part of the load and a saturated generator also
-    raise NotMeasuredError.
+    If several apply, raises the first in this order. With `strict` or `ci`, a NEW outcome raises NotMeasuredError. With
+    `strict`, so do an undecided outcome, a missing part of the load, and a saturated generator.
     """
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
@@ -159,7 +158,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
 
 
 def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields a likely cause of closed connections, if there were at least about as many answers with a 5xx status."""
+    """If the server's errors may explain closed connections, yields a text that says so."""
     counts = {failure.kind: failure.count for failure in failures}
     closed = counts.get("disconnected", 0)
     errors = sum(count for kind, count in counts.items() if re.match(r"status 5\d\d", kind))

@@ -81,7 +81,7 @@ def _docstring_text(text: str) -> str:
 
 
 def _code(value: object, depth: int) -> str:
-    """Returns a value as Python code, `depth` indents deep. A long collection has a line for each entry."""
+    """Returns a value as Python code, `depth` indents deep."""
     if isinstance(value, str):
         return repr(value) if '"' in value else '"' + repr("'" + value)[2:]
     if not isinstance(value, dict | list):

@@ -31,7 +31,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    If the profiler missed a process for some time, further lines say so. Its functions' figures are then too small.
+    If the profiler missed a process for some time, further lines say so.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
@@ -123,7 +123,7 @@ def _unseen(*profiles: Profile) -> list[str]:
 
 
 def _placed(frame: Frame, room: int) -> str:
-    """Returns `name (file:line)` in at most `room` cells. Keeps mainly the end of a long name or path."""
+    """Returns `name (file:line)` in at most `room` cells."""
     if frame.file == _RUNS_LOOP:
         return "the event loop itself"
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
@@ -135,7 +135,6 @@ def _placed(frame: Frame, room: int) -> str:
 
 
 def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
-    """Returns `lead` with the function's place, then its caller, on the same line if there is room."""
     first = lead + _placed(each.frame, WIDTH - cells(lead))
     caller = each.caller if isinstance(each, FunctionGrowth) else None
     if caller is None:
@@ -153,7 +152,7 @@ def wrapped(sentence: str) -> str:
 
 
 _RUNS_LOOP = "asyncio/runners.py"
-"""While code without Python functions runs (uvloop's, a parser's), functions of this file are the innermost frames."""
+"""While C code such as uvloop runs, the innermost Python function is in this file."""
 
 
 # --- The time that requests lost by waiting
@@ -167,7 +166,7 @@ _WAITED_FOR = {
 
 
 def loss_text(loss: Loss) -> str:
-    """Returns how much of the time that requests lost is waiting; empty if nearly all of it is CPU time."""
+    """If a good part of the requests' lost time is waiting, returns how much. Else empty."""
     if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
     return wrapped(f"Requests take longer: {_of_total(loss.wait_s, loss)} are waiting, not CPU")
@@ -188,7 +187,7 @@ def _of_total(part_s: float, loss: Loss) -> str:
 
 
 def limit_waited_for(limit: Limit) -> str:
-    """Returns the server's limit, such as the thread pool, if requests wait for this limit; else an empty text."""
+    """If requests waited for a limit, such as the thread pool, returns a sentence about it. Else empty."""
     if limit.kind in _WAITED_FOR:
         return wrapped(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
     return wrapped(f"Waiting: {limit.evidence}") if limit.queues else ""
@@ -230,11 +229,13 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
 
 
 def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:
-    """Returns how much longer start-ups take, and the imports that cause it. `grown` is None if not measured.
+    """Returns how much longer start-ups take, and which imports cause it.
 
-    start-up grew by 462 ms (+61.3 %) because of longer imports:
-      301 ms in pandas (not imported before), imported by app.reports
-      124 ms in numpy (not imported before), imported by pandas
+        start-up grew by 462 ms (+61.3 %) because of longer imports:
+          301 ms in pandas (not imported before), imported by app.reports
+          124 ms in numpy (not imported before), imported by pandas
+
+    `grown` is None if nobody measured imports.
     """
     head = f"start-up grew by {time_text(now_s - base_s)} ({format_change(now_s / base_s - 1)})"
     if grown is None:

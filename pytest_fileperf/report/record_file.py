@@ -1,4 +1,4 @@
-"""The file of `--fileperf-json`: measurements and verdicts in SI units, and the record for making reports again.
+"""The file of `--fileperf-json`: measurements and verdicts in SI units. From its `record`, reports can be made again.
 
 `examples/json.md` describes every field. A new field does not change the schema number, so readers must ignore unknown
 fields. A number is never NaN or Infinity; an unmeasured figure is null.
@@ -39,12 +39,12 @@ from pytest_fileperf.serve.databases import Queries
 
 SCHEMA = 4
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment", "failed")
-"""Fields of a record that the file's part for other programs has, so they aren't repeated under `record`."""
+"""A record's fields that the file's part for other programs has. `record` doesn't repeat them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paired:
-    """The facts about a pair of start-ups (one of each version) that neither version's recording has."""
+    """Facts about two start-ups (one of each version) that neither version's recording has."""
 
     stabilised: tuple[str, ...] = ()
     base_boots_anew: bool = True
@@ -112,7 +112,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
 
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
-    """Raises ValueError for an unknown metric: reports look up each metric by its name."""
+    """Raises ValueError for an unknown metric, because reports look up each metric by its name."""
     found = [(group.metric, f"the group {group.title!r}") for group in groups]
     for result in results:
         comparisons = (*result.verdict.comparisons, *result.verdict.world)
@@ -129,7 +129,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
-    """Returns a result as JSON. Leaves out pairs that `_pairs` can make again, because they would double the file."""
+    """Returns a result as JSON. Leaves out `pairs` if `_pairs` can make them again: they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return {"result": encoder.encode(result, Result)}
@@ -144,7 +144,7 @@ def _whole(kept: Placed, decoder: Decoder) -> Result:
 
 
 def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
-    """Returns the pairs, made from the start-ups in both versions' recordings. `paired` has the pairs' other facts."""
+    """Pairs the start-ups in both versions' recordings. `paired` has facts that no recording has."""
     sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
     return tuple(
         pairs_alike(
@@ -170,10 +170,7 @@ _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "cl
 
 
 def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
-    """Returns columns: when requests were due, their number, and their latencies. All times are in seconds.
-
-    `due` counts from the end of the warm-up.
-    """
+    """Returns columns, with times in seconds. `due` counts from the end of the warm-up."""
     return {
         "due": [due_ns / 1e9 for due_ns in leads.due_ns],
         "count": list(leads.counts),
@@ -183,7 +180,7 @@ def _lead_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 
 
 def samples_series(boot: Boot) -> dict[str, object]:
-    """Returns a start-up's samples as columns, with a value for each sample. There must be at least one sample."""
+    """Returns columns with a value for each sample. `boot` must have at least one sample."""
     samples = tuple(boot.samples)
     processes = [
         {"pid": pid, "worker": pid in boot.worker_pids, **columns}
@@ -205,7 +202,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
 
 
 def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]]) -> dict[int, dict[str, object]]:
-    """Returns each process's columns by its id: a value for each sample. `seen` has the processes in each sample."""
+    """Returns each process's columns by its id. `seen` has each sample's processes."""
     found: dict[int, dict[str, object]] = {}
     for pid in dict.fromkeys(use.pid for uses in seen for use in uses):
         own = [next((use for use in uses if use.pid == pid), None) for uses in seen]
@@ -219,7 +216,7 @@ def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]])
 
 
 def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
-    """Returns the cores used since the previous sample. None for the first sample, and if a CPU time is unknown."""
+    """Returns the cores used since the previous sample; None if unknown, as for the first sample."""
     return [None] + [
         None
         if before_ns is None or after_ns is None or end_ns <= start_ns
@@ -232,7 +229,7 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
 
 
 def results_json(record: SessionRecord) -> str:
-    """Returns the text of the file for `--fileperf-json`. Keys are sorted, but `record` comes last."""
+    """Returns the text of the file for `--fileperf-json`."""
     document = {
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said", "endpoints"),

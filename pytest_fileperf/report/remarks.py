@@ -31,7 +31,7 @@ def stabilised_text(recording: Recording) -> str:
 
 
 def unstabilised_text(recording: Recording) -> str:
-    """Returns the properties that differ between start-ups by chance, if others could be stabilised; else empty."""
+    """Returns the properties that differ by chance between start-ups, unless all differ."""
     names = _stabilised(recording)
     missing = [name for name in STABILISERS if name not in names]
     return f"start-ups differ by chance in: {', '.join(missing)}" if names and missing else ""
@@ -49,7 +49,7 @@ def engine_text(recording: Recording) -> str:
 
 
 def event_texts(run: Measurement) -> list[str]:
-    """Returns the rate of a stream's events, the time to its first event, and the gaps. Empty without events."""
+    """Returns the rate of a stream's events, and the times to the first event and between events."""
     events = run.events
     if not events.count:
         return []
@@ -61,14 +61,13 @@ def event_texts(run: Measurement) -> list[str]:
 
 
 def query_texts(run: Measurement) -> list[str]:
-    """Returns a list with one text: the number of queries per request. Empty if they were not counted."""
     return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 
 def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]:
     """Yields each metric's change since the last release, if there is a history.
 
-    With `only_losses`, yields only changes whose interval contains only losses.
+    With `only_losses`, yields only changes that are certainly worse.
     """
     verdict = result.verdict
     old = verdict.against if verdict.against and not verdict.code_notes else "the last baseline"
@@ -99,7 +98,7 @@ def breach_texts(run: Measurement) -> tuple[str, ...]:
 
 
 def reconnect_text(run: Measurement) -> str:
-    """Returns how often the server closed a connection, which was then opened again; empty if that was rare."""
+    """Returns how often the server closed a connection after an answer. Empty if this was rare."""
     share = run.closed_said / max(1, run.http_requests)
     if share < 0.01:  # many servers close a connection from time to time, for example after 1,000 requests
         return ""
@@ -156,7 +155,7 @@ def _sides(result: Result) -> list[tuple[Recording, str]]:
 
 
 def drift_text(result: Result) -> str:
-    """Returns how a rate or latency moved from start-up to start-up, if it moved more than by chance; else empty."""
+    """Returns how requests/s or latency moved from start-up to start-up. Empty if chance explains it."""
     if result.test.own or result.capacity is not None:
         return ""
     recording, now = result.recording, trend_of(result.recording, result.base)
@@ -258,9 +257,9 @@ def left_text(result: Result) -> str:
 
 
 def background_text(result: Result) -> str:
-    """Returns the CPU time of each version's server while the other version was loaded.
+    """Returns how much CPU time each version's server used while the other version was loaded.
 
-    Empty if a server was still at work after its load, because `left_text` says that.
+    Empty if `left_text` already says that a server was still at work.
     """
     return "" if left_text(result) else str(result.background or "")
 
@@ -273,11 +272,11 @@ def one_core_text(result: Result) -> str:
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
-"""The resources that a server may use more with each request: their names, by the field of `Growth`."""
+"""Names for the fields of `Growth`. A server may use more of these resources with each request."""
 
 
 def growth_texts(result: Result) -> tuple[str, ...]:
-    """Returns texts: that the server ran out of open files, and how each resource grew. A text may be empty."""
+    """Returns whether the server ran out of open files, and how its use of each resource grew."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
@@ -287,7 +286,7 @@ def growth_texts(result: Result) -> tuple[str, ...]:
 
 
 def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) -> str:
-    """Returns how a resource keeps growing in the new version, or else in the old version. Empty for neither."""
+    """Returns how a resource grows with each request, in the new version or only in the old one."""
     by_now, by_base = (None if own is None else getattr(own, name) for own in (now, base))
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:
@@ -312,7 +311,7 @@ def busy_text(result: Result) -> str:
 
 
 def iterations_text(result: Result) -> str:
-    """Returns the rates of iterations and of HTTP requests, if an iteration makes several requests, as in a journey."""
+    """Returns the rates of iterations and of HTTP requests, if an iteration makes several requests."""
     run = result.measurement
     if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
         return ""
@@ -338,7 +337,7 @@ def slow_text(result: Result) -> str:
 
 
 def capacity_text(result: Result) -> str:
-    """Returns the capacity with its interval, its limits and the bottleneck; empty if nobody searched for it."""
+    """Returns the capacity with its interval, its limits and the bottleneck."""
     found = result.capacity
     if found is None or found.ended is CapacityEnd.SMOKE:
         return ""

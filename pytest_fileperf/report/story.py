@@ -1,6 +1,6 @@
 """Chooses the facts that reports show, their order and their urgency. Each report only decides how the facts look.
 
-`wording` has the sentences about verdicts, and `remarks` has the sentences on how the figures came to be.
+`wording` has sentences about verdicts, and `remarks` has sentences about how figures came to be.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STYLES: Mapping[str, Style] = {
     Standing.UNGATED: Style.NONE,
     Outcome.WATCHED: Style.NONE,
 }
-"""The style of each standing (a result in one word). A gate's outcome has the style of the standing with its name."""
+"""The style for each standing (a test's result in one word). Outcomes with the same name have the same style."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Short reports omit these reasons, because the outcome, or a hint at the end, already says them."""
@@ -73,12 +73,12 @@ def pressing(results: Iterable[Result]) -> list[Result]:
 
 
 def is_notable(limit: Limit) -> bool:
-    """Whether something other than the server's CPU, or the rate that was asked for, limited the load."""
+    """Whether reports mention what limited the load. The server's CPU and the rate asked for are expected."""
     return limit.kind not in (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """Whether the load's limit `is_notable`. False for parts, and for figures that are not the server's own."""
+    """Whether a test's load has a notable limit. False if the test's figures cannot show its limit."""
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)
@@ -102,7 +102,7 @@ def is_world_to_blame(verdict: Verdict) -> bool:
 
 
 def is_world_notable(verdict: Verdict) -> bool:
-    """Whether short reports mention the environment: it got slower, or may have got slower and has changed."""
+    """Whether short reports mention that the environment got slower, or may have."""
     outcome = wording.world_outcome(verdict)
     if any(map(wording.is_by_environment, verdict.comparisons)):
         return False
@@ -111,7 +111,7 @@ def is_world_notable(verdict: Verdict) -> bool:
 
 
 def untold_code(verdict: Verdict) -> tuple[Note, ...]:
-    """Returns the notes about a baseline's code. Empty if a gate's reason says why that code was not measured."""
+    """Returns the notes about a baseline's code, unless a gate's reason already says the same."""
     told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
     return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
@@ -120,11 +120,11 @@ def untold_code(verdict: Verdict) -> tuple[Note, ...]:
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
-"""(outcome, text with the metrics and the reason, metrics), for the gates that share this outcome and reason."""
+"""(outcome, text, metrics). The text has these metrics and the reason that they share."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
-    """Returns the judge's reasons except the kinds in `but`. Gates with equal reasons share one text."""
+    """Returns the reasons for outcomes, except the kinds in `but`. Metrics with equal reasons share one text."""
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         why, remedied = comparison.reason, comparison.outcome is Outcome.NEW and result.baseline_written
@@ -151,7 +151,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
 
 
 def _unfit_reason(result: Result) -> str:
-    """Returns why a result without a baseline cannot become one, or did not; else empty."""
+    """Returns why a result did not become a baseline, or cannot."""
     if result.not_stored:
         return f"no baseline yet, and nothing was stored: {plain(result.not_stored)}"
     if not (unfit := _unfit(result)):
@@ -161,12 +161,11 @@ def _unfit_reason(result: Result) -> str:
 
 
 def _unfit(result: Result) -> str:
-    """Returns why the result cannot become a baseline, not even a provisional one. Else empty."""
     return "" if result.is_provisional else result.unfit
 
 
 def brief_reasons(result: Result) -> list[Why]:
-    """Returns the reasons of gates that are not PASS. If other code is compared, PASS may have a reason: SAME_CODE."""
+    # If another version is compared, even a PASS may need its reason: the code is the same.
     if result.verdict.against and not result.verdict.code_notes:
         return list(reasons(result, but=_UNSAID[:1]))
     return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
@@ -194,7 +193,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
 
 
 def pressing_texts(result: Result) -> Sequence[str]:
-    """Returns why somebody must look at a result: losses and failures, undecided metrics, or why it is new."""
+    """Returns why somebody must look at a result: losses, failures, undecided metrics, or no baseline."""
     if result.standing.is_undecided:
         return undecided_texts(result)
     if result.standing is Standing.NEW:
@@ -224,7 +223,7 @@ def telling(result: Result) -> list[str]:
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns texts about server, load and stabilised properties. A session's tests often share these texts."""
+    """Returns the texts about a test's server and load. A session's tests often share these texts."""
     verdict = result.verdict
     # For a stored baseline, the notes say which code was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
@@ -281,7 +280,6 @@ def notes(result: Result) -> tuple[str, ...]:
 
 
 def brief_notes(result: Result) -> list[str]:
-    """Returns the notes that even a short report shows."""
     code = untold_code(result.verdict)
     # If a test's code or files are not in Git, only stored figures are compared. This may concern only this test.
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
@@ -307,13 +305,12 @@ def brief_notes(result: Result) -> list[str]:
 
 
 def _not_stored_text(result: Result) -> str:
-    """Returns why a result did not become a baseline although it should. Empty if a gate's reason already says why."""
     said = any(item.reason and item.reason.kind in wording.NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
 
 def why_failed(result: Result) -> list[str]:
-    """Returns the lines below the table of a failed test's message, the most important first."""
+    """Returns the lines below the table in a failed test's message. The most important line is first."""
     verdict, run = result.verdict, result.measurement
     told = [
         *(text for outcome, text, _ in reasons(result) if outcome not in (Outcome.PASS, Outcome.IMPROVED)),
@@ -342,7 +339,7 @@ def next_step(result: Result) -> str:
 
 
 def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
-    """Returns a line for each reason. The line begins with the names of the gates or limits that have this reason."""
+    """Returns a line for each reason, which begins with the names that share it: `rps, p99: too noisy`."""
     names: dict[str, list[str]] = {}
     for name, reason in found:
         names.setdefault(wording.sentence(reason), []).append(name)
@@ -350,10 +347,9 @@ def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
 
 
 def first_failures(failures: Sequence[Failure], *, in_full: bool = False) -> tuple[list[tuple[Failure, str]], str]:
-    """Returns (the three most frequent kinds of failed requests, a text that counts the other kinds).
+    """Returns the three most frequent kinds of failures, each with an example, and a text that counts the others.
 
-    Each kind has its first example, shortened. The example is empty if it repeats the kind. With `in_full`, all kinds
-    and whole examples are returned. The text is empty if there are no other kinds.
+    An example is empty if it only repeats the kind. With `in_full`, returns all kinds and whole examples.
     """
     most, cells = (len(failures), sys.maxsize) if in_full else (3, 160)
     examples = (plain(failure.example) for failure in failures[:most])
@@ -373,7 +369,7 @@ def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) ->
 
 
 def of_session(results: Sequence[Result]) -> Iterator[str]:
-    """Yields facts of the whole session: a tracer, a busy machine, a server that closes connections."""
+    """Yields facts about the whole session, such as a busy machine."""
     yield from filter(None, dict.fromkeys(map(remarks.traced_text, results)))
     whole = [result for result in results if not result.test.own]
     if any(remarks.query_texts(result.measurement) for result in whole):
@@ -387,7 +383,7 @@ def of_session(results: Sequence[Result]) -> Iterator[str]:
 
 
 def by_figures_only(results: Iterable[Result]) -> list[str]:
-    """Returns why tests were compared with stored figures only, because such a gate is weaker than the user wanted."""
+    """Returns why tests were compared only with stored figures: a weaker comparison than the user wanted."""
     tests: dict[str, list[str]] = {}
     for result in results:
         code = untold_code(result.verdict)
@@ -410,9 +406,9 @@ OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 
 
 def rank_notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns why the group's order may say little, and its tests' limits.
+    """Returns why a group's order may say little, and its tests' limits.
 
-    Leaves out the limit `said`. If the table shows limits (`in_table`), leaves out all limits in the server.
+    Leaves out the limit `said`. With `in_table`, also leaves out limits in the server, because the table shows them.
     """
     if group.metric == "p50":
         return ["ranked by p50, because all reached the rate that was asked for"]
@@ -438,7 +434,7 @@ def summary_line(record: SessionRecord) -> str:
 
 
 def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
-    """Returns the same as `summary_line`, in pieces for `Screen.flow`."""
+    """Returns the text of `summary_line` in pieces, each with its style."""
     results, otherwise = record.results, wording.failed_count(record)
     if all(result.smoke for result in results):
         bad = sum(result.standing.fails for result in results)
@@ -470,7 +466,7 @@ def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
 
 
 def hints(results: Sequence[Result]) -> list[str]:
-    """Returns texts: how many baselines were stored, how many were not and why, and how to store missing baselines."""
+    """Returns how many baselines were stored, how many were not, and how to store missing baselines."""
     written = sum(result.baseline_written for result in results)
     # The parts and steps of a load are stored with the whole load.
     unfit = {result.test.nodeid for result in results if _unfit(result) and not result.test.own}
@@ -489,7 +485,7 @@ def hints(results: Sequence[Result]) -> list[str]:
 
 
 def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
-    """Returns a text per app: how many endpoints have a load test, and up to `most` without, sorted by path."""
+    """Returns a text for each app: how many endpoints have a load test. Names up to `most` other endpoints."""
     texts = []
     for app, found in record.endpoints.items():
         left = sorted((name for name in found if not found[name]), key=lambda name: name.partition(" ")[::-1])
@@ -501,7 +497,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements did not or cannot become a baseline, and why. Empty if all became baselines."""
+    """Returns how many measurements did not or cannot become a baseline, and why."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [_unfit(result) for result in results if not result.not_stored and _is_new(result) and _unfit(result)]
     found = [f"{format_count(len(why), 'measurement')} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)

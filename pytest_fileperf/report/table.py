@@ -30,7 +30,7 @@ class Column:
     right: bool = False
     """Whether the texts are aligned to the right, as for numbers."""
     least_name_cells: int = 0
-    """If showing the column would cut names to fewer cells than this, the column is left out. 0 always shows it."""
+    """If the column would leave fewer cells than this for names, it is left out. 0 always shows it."""
 
     @property
     def width(self) -> int:
@@ -57,7 +57,7 @@ def table_lines(table: Table, screen: Screen) -> list[str]:
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
     """Returns the columns `before`, the `names`, and the `columns` that fit into `width`, in this order.
 
-    Columns with the greatest `least_name_cells` are left out first. The columns `before` are always shown.
+    Columns with the greatest `least_name_cells` are left out first.
     """
     room = width - sum(column.width + len(_GAP) for column in before)
     shown = set()
@@ -78,7 +78,7 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns the first unique name of each test, among its title, its name and its node id."""
+    """Returns each test's title. If other tests share the title, returns the test's name or node id."""
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}
     for test in tests:
@@ -118,7 +118,7 @@ def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Co
 # --- The grid that two parameters of a group make
 
 Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
-"""(The names of the row and the column parameter, each test's index in the group's results by its two values)."""
+"""Two parameters, and each test's index by its values: `(("app", "loop"), {("aiohttp", "uvloop"): 0})`."""
 
 
 def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -132,7 +132,7 @@ def _turned(grid: Grid) -> Grid:
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
-    """Returns the grid of the first two parameters that give each result its own cell and fill most cells. Else None.
+    """Returns the grid of two parameters in which each result has its own cell, and few cells are empty. Else None.
 
     The parameter with more values makes the rows.
     """
@@ -163,7 +163,8 @@ def group_lines(
 ) -> list[str]:
     """Returns a ranked group as lines: its table, its grid and its notes.
 
-    `under` makes the lines below a row. `said` is the limit that all tests share if the report names it elsewhere.
+    `under` makes the lines below a row. `said` is the limit that the report names elsewhere, because all tests share
+    it.
     """
     members, title, by = ranked_rows(group), plain(group.title), METRICS[group.metric]
     results = [result for result, _, _ in members]
@@ -202,9 +203,9 @@ def group_lines(
 
 
 def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str, str, str, str, str]]]:
-    """Returns the members, best first, with texts: rank, name, value, share of the best, the share's interval, limit.
+    """Returns the members, best first, with texts: `3=`, `aiohttp`, `13,269`, `53 %`, ` [48, 58]`, `server CPU`.
 
-    A shared rank is `3=`. The interval is ` [76, 91]` or empty. Other unknown texts are `-`.
+    An unknown text is `-`, but an unknown interval is empty.
     """
     members, unit = list(group.ordered()), METRICS[group.metric].unit
     names, found = member_names([result for result, _ in members]), []
@@ -238,7 +239,7 @@ def share(ratio: float) -> str:
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
-    """Returns the grid with the best cells marked. Swaps rows and columns if only that fits. Empty if nothing fits."""
+    """Returns the grid with the best cells marked. Empty if the grid does not fit."""
     metric, places = METRICS[group.metric], {place.member: place for place in group.places}
     no_place = Place(member=-1, rank=None)
     for each in (grid, _turned(grid)):

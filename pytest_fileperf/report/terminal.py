@@ -1,13 +1,13 @@
 """The results on the terminal: without -v in short, with -v every figure.
 
-Without -v, each test has a line, and each of its gates that is not PASS has a line. Messages of failed tests are not
+Without -v, each test has a line. Below it, each gate that is not PASS has a line. Messages of failed tests are not
 repeated.
 
     test_upload    2,050/s  p99 31.0 ms  REGRESSED
       rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
     test_download  3,011/s  p99 18.0 ms  PASS
 
-With -v tables have a row for each measurement, and its notes below. The plugin prints the heading above a report.
+With -v, tables have a row for each measurement, with its notes below.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pytest_fileperf.units import format_count
 
 _FEW_NOTE = "~ too few requests for this percentile"
 _LEAST_CELLS = 40
-"""Tables with every figure need this many cells: on a narrower terminal their lines are too long."""
+"""The least width of tables with every figure. On a narrower terminal their lines are too long."""
 
 
 def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -> str:
@@ -54,8 +54,8 @@ def report_lines(
 ) -> tuple[list[str], bool]:
     """Returns the report's lines, and whether all of these lines are tests' rows.
 
-    `verbosity` is pytest's. From 1 on, the report is in full. `told` has the node ids of tests whose failure pytest has
-    already printed. The short report does not repeat these failures.
+    If pytest's `verbosity` is 1 or more, the report is in full. `told` has the node ids of tests whose failure pytest
+    has printed. The short report does not repeat these failures.
     """
     only_rows = False
     if verbosity < 1:
@@ -158,7 +158,7 @@ def _notable_gates(result: Result) -> list[MetricComparison]:
 
 
 def _interval_text(gates: Iterable[MetricComparison]) -> str:
-    """Returns `90 % interval of the change`, without the percentage if it varies. Empty if no gate has an interval."""
+    """Returns `90 % interval of the change`, without the percentage if it varies."""
     levels = {item.confidence for item in gates if item.low is not None}
     if not levels:
         return ""
@@ -175,9 +175,9 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 
 
 def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
-    """Returns the lines of the full report: tables, notes and the summary. Facts that all results share come once."""
     results, groups = record.results, record.groups
     several = len(results) > 1
+    # Facts that all results share are shown once.
     common = story.shared(results, story.setting)
     same_reasons = story.shared(results, story.reasons) if several else ()
     same_notes = story.shared(results, story.notes) if several else ()
@@ -285,7 +285,7 @@ def _limit_lines(result: Result, screen: Screen) -> list[str]:
 
 
 def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -> list[str]:
-    """Returns kinds of failed requests, each with its first example. Without `all_kinds`, only the most frequent."""
+    """Returns the most frequent kinds of failed requests (or `all_kinds`), each with its first example."""
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
         return screen.prose(wording.NO_REQUEST, lead=[("FAILED", Style.BAD)], indent=INDENT)
@@ -300,7 +300,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Returns reasons as lines, each after its outcome. Lines for the gates `above` show their outcomes already."""
+    """Returns reasons as lines, each after its outcome. The gates `above` already show their outcomes."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
@@ -331,7 +331,7 @@ def stale_lines(
 ) -> list[str]:
     """Returns a heading, and a line for each stale baseline: its key, and why it is stale.
 
-    `entries` is the number of stored entries. A baseline has an entry for each kind of machine.
+    `entries` counts stored entries: a baseline has an entry for each kind of machine.
     """
     counted = format_count(entries, "stale baseline")
     if removed:

@@ -1,6 +1,6 @@
-"""Text for terminals: widths in cells, shortening, wrapping, colour, and values with their units.
+"""Text for terminals: shortening, wrapping, colour, and values with their units.
 
-Control characters never reach the terminal.
+Widths are in cells: most characters fill one cell, and some fill two. Control characters never reach the terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
 INDENT = 2
-"""A line that belongs to the row above is indented by this many cells."""
+"""Lines below a row are indented by this many cells."""
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
 _BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
@@ -53,7 +53,7 @@ def plain_line(line: str) -> str:
 
 
 def printable_char(char: str) -> str:
-    """Returns the character; `�` for a control character, and no text if it changes the text's direction."""
+    """Returns the character, `�` for a control character, and an empty text for an invisible character."""
     category = unicodedata.category(char)
     if category in ("Cc", "Cs"):
         return "\N{REPLACEMENT CHARACTER}"
@@ -70,7 +70,7 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def shorten(text: str, width: int, *, tail: float = 0.5) -> str:
-    """Returns the text in at most `width` cells, with `…` at the cut. `tail` is the share that the text's end gets."""
+    """Returns the text in at most `width` cells, with `…` at the cut. `tail` is the share kept for the text's end."""
     if cells(text) <= width:
         return text
     if width < 1:
@@ -133,7 +133,7 @@ def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """The width and the colours of a terminal, or of another place for text."""
+    """A terminal's width in cells, and whether it shows colours."""
 
     width: int = 80
     colour: bool = False
@@ -141,7 +141,7 @@ class Screen:
     def flow(
         self, pieces: Iterable[tuple[str, Style]], *, indent: int = 0, hanging: int = 2, gap: int = 2
     ) -> list[str]:
-        """Returns lines that fit the width, of pieces that are `gap` spaces apart.
+        """Joins pieces with `gap` spaces into lines that fit the width.
 
         Lines after the first are indented by `hanging` more cells. A piece stays whole if it fits into a line.
         """
@@ -173,7 +173,7 @@ def time_text(seconds: float) -> str:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Returns the value in a suitable unit, without `/s`, which a column's heading has."""
+    """Returns the value in a suitable unit, such as `31.0 ms`. A rate lacks `/s`, which the column's heading has."""
     match unit:
         case Unit.PER_SECOND:
             return format_rate(value)
@@ -202,7 +202,7 @@ def queries_text(value: float) -> str:
 
 
 def exact(value: float, unit: Unit) -> str:
-    """Returns nine digits in the SI unit, for values that look equal if rounded."""
+    """Returns the value with nine digits, because rounded values may look equal."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: "", Unit.COUNT: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"
 

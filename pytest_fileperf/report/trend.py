@@ -32,7 +32,7 @@ _SOON = 20
 def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str | None = None, said: Sequence[str] = ()) -> str:
     """Returns a report of at most twelve lines, followed by the lines `said`.
 
-    The heading says that total changes are changes since `since`. None stands for the first baseline.
+    The heading says since when changes count: since the version `since`, or since the first baseline.
     """
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
@@ -155,7 +155,7 @@ def change_text(change: float, error: float) -> str:
 
 
 def _means(trend: Trend) -> list[float]:
-    """Returns at most 20 means, each of the log ratios of neighbouring runs."""
+    """Returns at most 20 means of neighbouring runs, for the sparkline."""
     series, count = trend.series, min(_CELLS, len(trend.series.ratios) - trend.begun)
     edges = [trend.begun + round((len(series.ratios) - trend.begun) * at / count) for at in range(count + 1)]
     weights = [1 / (error**2 + series.session_sd**2) for error in series.errors]

@@ -1,4 +1,4 @@
-"""The sentences of verdicts: outcomes, reasons, notes, comparisons, limits. `story` chooses among these sentences."""
+"""Sentences about verdicts: outcomes, reasons, notes, comparisons and limits. `story` chooses among them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def noise_text(floor: NoiseFloor) -> str:
 
 
 def would_show(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns a sentence on the smallest change that would have shown; empty if no comparison knows that change."""
+    """Returns a sentence on the smallest change that this measurement can detect. Empty if it is unknown."""
     shares = {item.metric: format_share(item.detectable) for item in comparisons if item.detectable is not None}
     if len(set(shares.values())) == 1:
         return f"A change of {next(iter(shares.values()))} or more would have shown"
@@ -47,7 +47,7 @@ def would_show(comparisons: Iterable[MetricComparison]) -> str:
 
 
 def limit_text(check: LimitCheck) -> str:
-    """Returns `min_rps 800/s, measured 612/s`. If rounding would make both values equal, they have nine digits."""
+    """Returns a text such as `min_rps 800/s, measured 612/s`."""
     unit = METRICS[check.metric].unit
     limit = quantity(check.limit, unit)
     if check.value is None:
@@ -55,6 +55,7 @@ def limit_text(check: LimitCheck) -> str:
     value = quantity(check.value, unit)
     if check.reason is not None and check.reason.kind is ReasonKind.CAPACITY_BOUND:
         return f"{check.name} {limit}, at least {value}"
+    # A broken limit must look different from the measured value.
     if value == limit and not check.holds:
         limit, value = exact(check.limit, unit), exact(check.value, unit)
     return f"{check.name} {limit}, measured {value}"
@@ -67,7 +68,7 @@ def limiting_text(result: Result) -> str:
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
-    """Returns what limited measurements. The text `which` says how many: `all`, or for example `2 of 3`."""
+    """Returns what limited several tests. `which` says how many: `all`, or for example `2 of 3`."""
     return f"unclear what limited {which} tests" if kind is LimitKind.UNCLEAR else f"{which} limited by {kind}"
 
 
@@ -76,7 +77,7 @@ def lost_text(result: Result) -> str:
 
 
 def word_of(standing: Standing | Outcome) -> str:
-    """Returns a word that makes sense without a column's heading, unlike the value `-` of UNGATED."""
+    """Returns a word for sentences. The value for UNGATED is `-`, which makes sense only in a table."""
     return "not gated" if standing is Standing.UNGATED else standing.value
 
 
@@ -110,7 +111,7 @@ _UNSATURATED = "Use fewer connections or more generators"
 _LONGER, _MORE = "Try a longer max_duration", "Give it more time with --fileperf-budget"
 _LIGHTER = "Try fewer connections, a lower rate or a larger tolerance"
 _TOO_LONG_S = 300.0
-"""Nobody wants to wait longer for one test. Steadier answers or a larger tolerance help more."""
+"""Nobody wants to wait longer for one test. Texts then advise a lighter load or a larger tolerance instead."""
 _REMEDIES = {
     NoiseOf.BOOTS: "Use a longer duration",
     NoiseOf.SESSIONS: "More start-ups do not help, because runs at different times differ by some 25 %."
@@ -251,10 +252,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
 
 
 def sentence(reason: Reason | None, *, seen: str = "") -> str:
-    """Returns the reason in sentences: first what happened, then `seen` (a further sentence), then the remedy.
-
-    The text does not end with a full stop.
-    """
+    """Returns what happened, then `seen` (a further sentence), then what to do. The text lacks the last full stop."""
     if reason is None:
         return ""
     happened, to_do = _SENTENCES[reason.kind]
@@ -262,7 +260,7 @@ def sentence(reason: Reason | None, *, seen: str = "") -> str:
 
 
 def brief_sentence(reason: Reason | None) -> str:
-    """Returns the reason on one line, without details and remedies."""
+    """Returns what happened, on one line, without details."""
     if reason is None:
         return ""
     return plain(_filled(reason, re.split(r": |\. | \(|\{details|\{why", _SENTENCES[reason.kind][0])[0]))
@@ -363,7 +361,7 @@ def base_name(verdict: Verdict) -> str:
 
 
 def is_same_code(comparison: MetricComparison) -> bool:
-    """Whether both versions have the same code. Then the environment causes any difference to the stored figures."""
+    """Whether the code equals the baseline's code. If so, only the environment can change figures."""
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.SAME_CODE
 
 
@@ -375,10 +373,7 @@ def both_sides(comparison: MetricComparison) -> tuple[str, str]:
 
 
 def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`. If only one figure is known, returns that figure.
-
-    If old and new code are the same, returns only the new figure. The environment then causes any difference.
-    """
+    """Returns `2,190/s → 2,050/s`, or the only known figure. For the same code, returns only the new figure."""
     base, now = both_sides(comparison)
     return now if now and is_same_code(comparison) else " → ".join(filter(None, (base, now)))
 
@@ -389,14 +384,11 @@ def change_text(comparison: MetricComparison) -> str:
 
 
 def typical_text(comparison: MetricComparison) -> str:
-    """Returns a sentence on the change without stalls, if it differs from the figures' change; else empty.
-
-    In a stall, many requests wait at once. If only stalls got worse, and the change without stalls is clearly better,
-    returns an empty text.
-    """
+    """Returns a sentence on the change without stalls, in which many requests wait at once. Empty if not needed."""
     metric = METRICS[comparison.metric]
     if comparison.typical is None or comparison.change is None or comparison.outcome is Outcome.WATCHED:
         return ""
+    # If only stalls got worse, a much better change without them would mislead.
     if metric.worse_sign * comparison.typical < -comparison.tolerance and metric.worse_sign * comparison.change >= 0:
         return ""
     change = format_change(comparison.typical)
@@ -419,7 +411,7 @@ def change_and_interval(comparison: MetricComparison) -> str:
 
 
 def tolerance_text(comparison: MetricComparison) -> str:
-    """Returns `5 %`, or `2.00 ms (20 %)` if the tolerance is an absolute one (a floor). Empty for watched metrics."""
+    """Returns `5 %`, or `2.00 ms (20 %)` for an absolute tolerance. Empty if the metric is never judged."""
     if comparison.outcome is Outcome.WATCHED:
         return ""
     share, unit = format_share(comparison.tolerance), METRICS[comparison.metric].unit
@@ -427,7 +419,7 @@ def tolerance_text(comparison: MetricComparison) -> str:
 
 
 def count_text(comparison: MetricComparison) -> str:
-    """Returns `12 queries a request, 9 more than before`; empty for other metrics, or if a figure is unknown."""
+    """Returns `12 queries a request, 9 more than before`. Empty for other metrics."""
     base, now = comparison.base, comparison.now
     if not METRICS[comparison.metric].is_counted or base is None or now is None:
         return ""
@@ -448,7 +440,7 @@ def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
 def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
     """Returns `rps fell by 33.6 %, p99 rose by 12.0 % compared with origin/main (1a2b3c4)`.
 
-    Leaves out metrics that the environment made worse, unless the environment made all metrics worse.
+    If the code made some metrics worse, leaves out the metrics that the environment made worse.
     """
     by_code = [item for item in worse if not is_by_environment(item)]
     moves = ", ".join(map(_move_text, by_code or worse))
@@ -475,7 +467,7 @@ def notes_text(notes: Iterable[Note]) -> str:
 
 
 def world_outcome(verdict: Verdict) -> Outcome | None:
-    """Returns the worst outcome of the baseline's own code in this environment. None if that code was not measured."""
+    """Returns the worst change of the baseline's own code since it was stored. None if it was not measured again."""
     found = {comparison.outcome for comparison in verdict.world}
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASS)
     return next((outcome for outcome in order if outcome in found), None)
@@ -486,7 +478,7 @@ def is_by_environment(comparison: MetricComparison) -> bool:
 
 
 def world_text(verdict: Verdict) -> str:
-    """Returns a sentence on how the baseline's own code runs now. Empty if that code was not measured."""
+    """Returns `the baseline's own code now has rps −16.8 % (stored 6,021/s)`. Empty if it was not measured again."""
     outcome = world_outcome(verdict)
     if outcome is None:
         return ""
@@ -510,7 +502,7 @@ def _meaning(comparison: MetricComparison) -> str:
 
 
 def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
-    """Returns the environment's changes since the baseline, if they may explain how the baseline's code runs now."""
+    """Returns the environment's changes since the baseline, such as other packages. Empty if they explain nothing."""
     reason = comparison.reason
     if reason is None or reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
         return ()
@@ -520,11 +512,11 @@ def changes_of(comparison: MetricComparison) -> tuple[str, ...]:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""Texts for pytest's phases. They avoid `setup`, because a load test has its own `setup`, which prepares the server."""
+"""Texts for pytest's phases. They avoid the word `setup`, because load tests have another `setup`."""
 
 
 def failed_count(record: SessionRecord) -> str:
-    """Returns `2 tests failed for other reasons`; empty for none."""
+    """Returns `2 tests failed for other reasons`."""
     count = len({test.nodeid for test in record.failed})
     why = " for another reason" if count == 1 else " for other reasons"
     return f"{format_count(count, 'test')} failed{why * bool(record.results)}" if count else ""
@@ -535,7 +527,7 @@ def where_failed(test: FailedTest) -> str:
 
 
 def first_line(test: FailedTest) -> str:
-    """Returns the message's first line. If that line is a place in the code, the error's line is added."""
+    """Returns the message's first line. If that line is only a place in the code, adds the error's line."""
     lines = test.message.strip().splitlines()
     if not lines:
         return ""

@@ -1,4 +1,4 @@
-"""The app to serve, by its import string if possible. Imports it, and words the errors of its import."""
+"""Finds the import string of the app to serve, imports the app, and explains a failed import."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AppSpec:
     """`"package.module:attribute"`, or the app or factory itself if no importable module contains it."""
     factory: bool = False
     made: Made | None = None
-    """The app object as the test made it; None if the test gave an import string or a factory."""
+    """The app object as the test made it. None if the test gave an import string or a factory."""
     databases: Databases = field(default_factory=Databases)
 
     @property
@@ -52,17 +52,14 @@ class AppSpec:
         return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
     def load(self, check: Callable[[], None] = lambda: None) -> object:
-        """Returns the app: imports the target, calls `check`, and calls the target if it is a factory.
-
-        Raises AppLoadError.
-        """
+        """Returns the app. Calls `check` after the import, before the factory. Raises AppLoadError."""
         target = self.target
         found, name = (_imported(target), target) if isinstance(target, str) else (target, self.name)
         check()
         return make_app(found, name) if self.factory else check_app(found, name)
 
     def pickled(self, *, workers: int) -> bytes:
-        """Returns the pickled target. Raises AppLoadError for several workers, or if the target cannot be pickled."""
+        """Raises AppLoadError for several workers, or if the target cannot be pickled."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers. {_HOW}")
         try:
@@ -76,8 +73,8 @@ class AppSpec:
 def app_spec(app: object) -> AppSpec:
     """Returns the spec for an import string, an app object or a zero-argument factory function.
 
-    An object in an imported module becomes its import string, so that several workers can load it. Objects in test
-    modules, conftest and `__main__` stay objects. Raises AppLoadError for anything that isn't an app or factory.
+    If an imported module contains the object, the spec has its import string, so that several workers can load it.
+    Raises AppLoadError for anything that isn't an app or factory.
     """
     if isinstance(app, AppSpec):
         return app
@@ -103,7 +100,7 @@ def app_spec(app: object) -> AppSpec:
 
 
 def _remoteness(name: str) -> tuple[bool, bool, int, str, str]:
-    """A sort key for import strings. The best name is first: outside test packages, public, in the outermost module."""
+    """A sort key: the most public import string comes first."""
     module_name, _, attribute = name.partition(":")
     words = module_name.split(".")
     is_test = not {"test", "tests", "testing"}.isdisjoint(words)
@@ -111,7 +108,7 @@ def _remoteness(name: str) -> tuple[bool, bool, int, str, str]:
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
-    """Returns the spec with the current state of the test's app object (`app`), for a server in another process."""
+    """Adds the current state of the test's app object (`app`) to the spec, for a server in another process."""
     made = spec.made
     if not (spec.factory or isinstance(app, str | AppSpec)):
         tests = _test_modules()
@@ -122,7 +119,7 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
 
 @contextmanager
 def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
-    """In the block, cloudpickle pickles functions and classes of the modules `tests` with their code, not by name."""
+    """In the block, cloudpickle pickles functions and classes of test modules with their code, not by name."""
     import cloudpickle
 
     # Unpickling a State would call its `__getattr__` for ever. An included router has a lock, which cannot be pickled.
@@ -159,7 +156,7 @@ def _test_modules() -> dict[str, ModuleType]:
 
 
 def _is_test_module(name: str, module: ModuleType) -> bool:
-    """Whether another process should not import the module: it contains tests, or only pytest can find it."""
+    """Whether a server must not import the module, because it contains tests or only pytest can find it."""
     last = name.rpartition(".")[2]
     if name in ("__main__", "__mp_main__") or last == "conftest" or last.startswith("test_") or last.endswith("_test"):
         return True
@@ -168,7 +165,7 @@ def _is_test_module(name: str, module: ModuleType) -> bool:
 
 
 def _is_importable(name: str) -> bool:
-    """Whether any process can import the module. Asks all of Python's finders except pytest's."""
+    """Whether a process without pytest can import the module."""
     parent = name.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None)
     if parent and (path is None or not _is_importable(parent)):
@@ -181,7 +178,7 @@ def _is_importable(name: str) -> bool:
 
 
 def _imported(target: str) -> object:
-    """Returns the app or factory that `target` names. Raises AppMissingError, or AppLoadError if its import fails."""
+    """Raises AppMissingError, or AppLoadError if the import fails."""
     module_name, _, path = target.partition(":")
     try:
         __import__(module_name)  # `python -X importtime` times this, but not `import_module`
@@ -212,7 +209,7 @@ def module_file(module: object) -> str | None:
 
 
 def make_app(factory: object, name: str) -> object:
-    """Returns the app that the factory makes. Raises AppLoadError if the factory fails or returns something else."""
+    """Raises AppLoadError if the factory fails, or returns something other than an app."""
     if not callable(factory):
         raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
     if takes(factory, 0) is False:
@@ -230,7 +227,7 @@ def make_app(factory: object, name: str) -> object:
 
 
 def check_app(app: object, name: str) -> object:
-    """Returns the app itself. Raises AppLoadError if it cannot be an ASGI app."""
+    """Raises AppLoadError if the object cannot be an ASGI app."""
     if problem := why_not_asgi(app):
         raise AppLoadError(f'"{name}" isn\'t an ASGI app: {problem}')
     return app
@@ -298,12 +295,13 @@ def _parameters(function: object) -> str:
 
 
 class FilesRead:
-    """Replaces `open` to note which files are read. A function would become a method in a class that stores `open`."""
+    """Replaces `open`, and notes which files are read."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
         self._open = io.open
 
+    # A function would become a method in a class that stores `open`.
     def __call__(self, file: object, mode: str = "r", *args: object, **keywords: object) -> object:
         opened = self._open(file, mode, *args, **keywords)  # type: ignore[call-overload]  # what `open` takes is passed on
         if set("wax+").isdisjoint(mode) and isinstance(file, str | os.PathLike):
@@ -312,7 +310,6 @@ class FilesRead:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """In the block, adds each file that `open` or `pathlib` reads to `paths`."""
         before = builtins.open, io.open
         builtins.open = io.open = self  # type: ignore[assignment]
         try:

@@ -53,7 +53,7 @@ for name in sys.argv[1:]:
 def _resolved(
     words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
 ) -> tuple[list[str], Path, Path]:
-    """Returns a command's words, its working directory and its program, all for `code_tree`. Raises PlanError."""
+    """Returns a command's words, directory and program, all for one version of the code. Raises PlanError."""
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if nothing in the command depends on `code_tree`, so that the command would run the new code."""
+    """Raises PlanError if a command for the old code would run the new code."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:
@@ -80,12 +80,9 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
 def _loaded_by(
     words: Sequence[str], directory: Path, program: Path, *, search_path: str, code_tree: CodeTree
 ) -> LoadedFiles:
-    """Returns a command's directory, its program and the files named in its words.
-
-    Programs in the interpreter's directory are left out, because packages install them. The result includes installed
-    files that the command's Python finds instead of the tree's packages of the same name.
-    """
+    """Returns a command's directory, its program, the files in its arguments, and installed copies of the project."""
     named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
+    # Programs in this directory are left out, because packages install them.
     programs = Path(code_tree.interpreter).parent
     modules = (str(directory), *(str(path) for path in (program, *named) if path.parent != programs))
     python = _python_of(program)
@@ -99,7 +96,7 @@ def _loaded_by(
 
 @cache
 def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns source files of those packages in `names` that `python` finds installed. Empty if `python` fails."""
+    """Returns the source files of the packages `names` that are installed for `python`."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
         done = run([python, "-c", _FIND_MODULES, *names], cwd=Path(directory), env=env, timeout_s=20.0)
@@ -112,7 +109,7 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
 
 
 def _python_of(program: Path) -> str | None:
-    """Returns the Python that runs a program: the program itself, or the one in the program's first line. Else None."""
+    """Returns the Python that runs a program, such as the Python in a script's first line."""
     if program.name.startswith("python"):
         return str(program)
     try:
@@ -146,15 +143,15 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 # --- Builds for commands. Each runs once in a test run, for the old and for the new code
 
 BUILD_S = 600.0
-"""Time limit of a build. A large project needs less. The limit ends a build that waits for input."""
+"""Time limit for a build that waits for input. A large project needs less."""
 
 
 Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
-"""Finished builds by command, directory, environment and code. A value is None for success, or the failure."""
+"""Finished builds by command, directory, environment and code. The value is the build's failure, or None."""
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
-    """Runs a build to its end. Returns why it failed, or None. Raises PlanError if its program is missing."""
+    """Returns the build's failure, or None. Raises PlanError if the build's program is missing."""
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
@@ -179,7 +176,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
 
 
 def granian_command(spec: Granian, app: AppSpec) -> Command:
-    """Returns the command with which granian serves the app. Raises PlanError if granian isn't installed."""
+    """Raises PlanError if granian isn't installed."""
     if importlib.util.find_spec("granian") is None:
         why = f'granian is not installed in {sys.prefix}: `pip install "pytest-fileperf[granian]"`'
         raise PlanError(why, where="Granian")
@@ -214,7 +211,7 @@ def without_temporary_paths(command: str) -> str:
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Returns a TCP port that is free now. Raises ServerStartError if `host` isn't an address of this machine."""
+    """Raises ServerStartError if `host` isn't an address of this machine."""
     try:
         with _listener(host, 0) as listener:
             port: int = listener.getsockname()[1]
@@ -352,11 +349,7 @@ class RunningCommand(RunningProcess):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Ids of the processes that accept connections. Their parents, which may share the socket, are left out.
-
-        Some programs accept connections in a parent, which hands them over to its children. If fewer processes than
-        `spec.workers` accept, all processes without children count instead, provided that there are enough.
-        """
+        """Ids of the processes that accept connections, without parents that share the socket."""
         workers = self._spec.workers
         if len(self._workers) < workers or not all(map(is_alive, self._workers)):
             tree = self.processes
@@ -366,6 +359,7 @@ class RunningCommand(RunningProcess):
                 holding = having_unix_socket(self.uds)
                 accepting = [one for one in tree if one.pid in holding]
             innermost, self._workers = _without_children(tree), _without_children(accepting or tree)
+            # In some programs, a parent accepts all connections, and hands them over to its children.
             if len(self._workers) < workers <= len(innermost):
                 self._workers = innermost
         return tuple(process.pid for process in self._workers)

@@ -1,4 +1,4 @@
-"""A server's databases: a guard for real ones, and a count of each request's queries."""
+"""Keeps load away from Django's real databases, and counts each request's database queries."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Databases:
     settings: str = ""
     """The value of the environment variable DJANGO_SETTINGS_MODULE; empty if it is not set."""
     guarded: bool = False
-    """Whether pytest-django is loaded, which keeps tests from databases that aren't for tests."""
+    """Whether pytest-django is loaded, which lets tests use only test databases."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
-        """Returns why a server with the databases `theirs` must get no load, or None. `self` are the test process's.
+        """Returns why a server with the databases `theirs` must get no load, or None if it may.
 
-        `chosen` are the values of the user's environment variables for the server. A database that such a value names
-        may get load. The reason ends with advice, which shows how to make the server: a call that begins with `server`.
+        `chosen` has the values of environment variables that the user gave the server. A database that such a value
+        names may get load. The reason shows a call that begins with `server`.
         """
         if self.settings != theirs.settings:
             return None
@@ -66,10 +66,7 @@ class Databases:
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """In the block, calls `check` whenever Django has connected to a database.
-
-        An error from `check` is raised to the code that connects.
-        """
+        """In the block, calls `check` whenever Django has connected to a database."""
 
         def checked(**_: object) -> None:
             check()
@@ -84,7 +81,7 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns this process's databases. The result is empty if Django isn't imported and configured.
+    """Returns an empty result if Django isn't imported and configured.
 
     With `by_settings`, imports Django if DJANGO_SETTINGS_MODULE is set.
     """
@@ -141,7 +138,7 @@ def _advice(mine: str, settings: str, server: str) -> str:
 # no request.
 
 SLICE_NS = 50_000_000
-"""A request's queries are reported within this time after its end, unless the event loop is blocked."""
+"""A request's queries are reported within this time after its end."""
 _NO_TEXT = re.compile(
     r"/\*.*?\*/|--[^\n]*"  # comments, which may contain a trace id
     r"|'(?:[^'\\]|''|\\.)*(?:'|$)|\$(\w*)\$.*?(?:\$\1\$|$)"  # strings
@@ -165,7 +162,7 @@ class Statement:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
     counts: tuple[tuple[int, int], ...]
-    """Pairs (number of queries, number of requests that made this many queries), in ascending order."""
+    """Pairs such as (3, 20): 20 requests made 3 queries each. In ascending order."""
     statements: tuple[Statement, ...] = ()
     outside: int = 0
     """How many queries belong to no request."""
@@ -176,14 +173,14 @@ class Queries:
 
     @property
     def is_divided(self) -> bool:
-        """Whether most queries belong to no request. If so, `mean` divides all queries by the number of requests."""
+        """Whether most queries belong to no request."""
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
         """Returns the mean number of queries per request, and the variance of this mean.
 
-        Leaves out the 5 % of requests with the fewest queries, and the 5 % with the most. These include requests that
-        fill a cache or open a connection.
+        Leaves out the 5 % of requests with the fewest queries, and the 5 % with the most. A request that fills a cache,
+        for example, does not count.
 
         Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974) 165-170.
         """
@@ -204,7 +201,7 @@ class Queries:
 
     @classmethod
     def summed(cls, parts: Iterable[Queries | None]) -> Queries | None:
-        """Returns the sum of the parts, such as each worker's. None if the parts contain no request."""
+        """Returns the sum of several counts, such as one from each worker."""
         counts, ran, places, outside = Counter[int](), Counter[str](), dict[str, str](), 0
         for part in filter(None, parts):
             counts.update(dict(part.counts))
@@ -221,7 +218,7 @@ class Queries:
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
         """Returns the queries of requests that ended after `since_ns` (monotonic clock), from a `QueryCounter`'s lines.
 
-        None if no request ended since then, or if the app has no library whose queries can be counted.
+        None if no request ended since then, or if the app uses neither SQLAlchemy nor Django.
         """
         return cls.summed(
             cls(
@@ -235,7 +232,7 @@ class Queries:
 
 
 class QueryCounter:
-    """Counts this process's queries. `tell` gets a line for each slice of 50 ms in which requests ended."""
+    """Counts this process's queries. `tell` gets a line about each 50 ms in which requests ended."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -249,9 +246,9 @@ class QueryCounter:
         self._places: dict[str, tuple[str, str]] = {}
         """`Statement.text` and `Statement.place` by executed statement."""
         self._placed: set[str] = set()
-        """Statements whose `place` was set in this slice. An older place may come from a test's setup."""
+        """Statements whose place is from this slice. An older place may be in a test's setup."""
         self._endings: dict[str, Callable[[], object]] = {}
-        """For each library by its name, a function that removes the counter's hooks."""
+        """By library: a function that removes the counter's hooks."""
 
     def around(self, app: Any) -> Any:
         async def counted(scope: Any, receive: Any, send: Any) -> None:

@@ -67,7 +67,7 @@ class Endpoint:
     path: str
     """As in the document: `/items/{item_id}`."""
     url: str
-    """`path`, in which each parameter that has an example is replaced by the example."""
+    """The path with its parameters' examples, if there are any: `/items/7`."""
     summary: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class Endpoint:
 
 
 def document_of(source: str) -> Mapping[str, Any]:
-    """Returns the OpenAPI document of an app (`"module:attribute"`), or a JSON file's document or recording (HAR).
+    """Returns an app's or a file's document. `source` is `"module:attribute"`, or a path to `.json` or `.har`.
 
-    Raises PlanError for an app or file without a document, and AppLoadError for an app that cannot be imported.
+    Raises PlanError if there is no document, and AppLoadError if the app cannot be imported.
     """
     if source.endswith((".json", ".har")):
         try:
@@ -112,7 +112,7 @@ def document_of(source: str) -> Mapping[str, Any]:
 
 
 def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
-    """Returns the endpoints in the document's order. Raises PlanError for a malformed document."""
+    """Raises PlanError for a malformed document."""
     schemas = _Schemas(document)
     try:
         if "log" in document:
@@ -130,7 +130,6 @@ def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]
 
 
 def _parameters(schemas: _Schemas, method: str, item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the parameters of a path, then the parameters of its method."""
     return map(schemas.resolve, (*item.get("parameters", ()), *item[method].get("parameters", ())))
 
 
@@ -187,7 +186,7 @@ def _redirect(operation: Mapping[str, Any]) -> int | None:
 
 
 def _example_in(schema: Mapping[str, Any]) -> Any:
-    """Returns a value that a schema names: its example, constant, default or first choice. Else None."""
+    """Returns a value that a schema names: its example, constant, default or first choice."""
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
         return examples[0]
@@ -196,7 +195,7 @@ def _example_in(schema: Mapping[str, Any]) -> Any:
 
 
 def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> dict[str, Any]:
-    """Returns the body as keywords for `Endpoint`. Adds to `needs` if only the author knows a useful body."""
+    """Returns a request's body as keywords for `Endpoint`. Adds to `needs` the values that only the author knows."""
     asked = schemas.resolve(operation.get("requestBody", {}))
     content = {kind.partition(";")[0].strip(): schemas.resolve(own) for kind, own in asked.get("content", {}).items()}
     if not content or not asked.get("required", True):
@@ -267,13 +266,13 @@ class _Schemas:
         return whole
 
     def example_beside(self, value: Mapping[str, Any]) -> Any:
-        """Returns the example that stands beside a parameter's or body's schema, not in the schema. Else None."""
+        """Returns an example that stands next to a schema, not in the schema."""
         named = value.get("examples")
         examples = [self.resolve(one).get("value") for one in named.values()] if isinstance(named, dict) else []
         return next((one for one in (value.get("example"), *examples) if one is not None), None)
 
     def is_free_text(self, schema: Mapping[str, Any]) -> bool:
-        """Whether the schema accepts any text and has no example, so that only the author knows a useful value."""
+        """Whether the schema accepts any text, and gives no example."""
         own = self.merged(schema)
         if own.get("type") == "array" and _example_in(own) is None:
             own = self.merged(own.get("items", {}))
@@ -343,7 +342,7 @@ class _Schemas:
 
 
 def _matching(pattern: str, text: str) -> str | None:
-    """Returns a text that matches: `text`, or a word in the pattern, as in `^(asc|desc)$`. None if no text is found."""
+    """Returns a text that matches the pattern, such as `asc` for `^(asc|desc)$`."""
     try:
         return next((one for one in (text, *re.findall(r"\w+", pattern), "a", "1") if re.search(pattern, one)), None)
     except re.error:
@@ -369,17 +368,14 @@ def _number(own: Mapping[str, Any], *, whole: bool) -> float:
 
 
 def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
-    """Yields an endpoint for each recorded method and path, from the first successful request to it.
-
-    Only requests to the host of the first entry count.
-    """
+    """Yields an endpoint for each recorded method and path, from the first successful request to it."""
     seen, host = set(), None
     for entry in log.get("entries", ()):
         request, status = entry["request"], entry.get("response", {}).get("status", 200)
         address, method = urlsplit(request["url"]), str(request["method"]).lower()
         if address.scheme not in ("http", "https"):
             continue
-        host = host or address.netloc
+        host = host or address.netloc  # only this host's requests count
         # A browser asks OPTIONS on its own, before a request to another origin.
         asks = method in _METHODS and method != "options" and address.netloc == host and 200 <= status < 400
         if not asks or (method, address.path) in seen:
@@ -415,7 +411,7 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 
 
 def served_document(running: RunningServer) -> Mapping[str, Any] | None:
-    """Returns a server's OpenAPI document. Empty if the server has no document, None if the server does not answer."""
+    """Returns an empty document if the server has none, and None if the server does not answer."""
     # An app in this process may raise anything.
     with suppress(Exception), running.quick_client(timeout=3.0) as client:
         for path in ("/openapi.json", "/schema/openapi.json"):  # of FastAPI, and of Litestar
@@ -428,10 +424,9 @@ def served_document(running: RunningServer) -> Mapping[str, Any] | None:
 
 
 def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
-    """Returns by endpoint, such as `GET /items/{item_id}`, whether a method and path in `sent` lead to it.
+    """Returns for each endpoint, such as `GET /items/{item_id}`, whether a request (method, path) in `sent` goes to it.
 
-    If a path matches several endpoints, it leads to the one with the fewest parameters, as OpenAPI says. A field in a
-    sent path, as in `/items/{id}`, stands for any value. The result is empty for a malformed document.
+    If a path matches several endpoints, the endpoint with the fewest parameters counts, as OpenAPI says.
     """
     try:
         schemas = _Schemas(document)
@@ -461,7 +456,7 @@ def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, 
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Returns values by name. If a name is repeated, its value is the list of all its values."""
+    """Returns values by name. A repeated name has the list of its values."""
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)

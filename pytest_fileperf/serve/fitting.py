@@ -49,10 +49,7 @@ def report_import(run_directory: Path) -> None:
 
 
 def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
-    """Asks the test process to import the app in other processes, and returns the results.
-
-    After `timeout_s` returns a result with a `problem`.
-    """
+    """Asks the test process to import the app in other processes, and returns the results."""
     note(ASKED, run_directory)
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -74,22 +71,22 @@ class Fitting:
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
-    """The app and the apps in it, by place. Empty if nothing differs from the test's app."""
+    """The app and the apps in it, by place."""
     found: Likeness | None = None
     """The description of the server's app as it was imported."""
     set: tuple[Part, ...] = ()
     left: Mapping[Part, str] = field(default_factory=dict)
     """Parts that stay as imported although they differ from the test's app, with the reason."""
     awaited: Mapping[Part, str] = field(default_factory=dict)
-    """Parts that cannot be set, with the reason. The app's lifespan may set them, as in the test's process."""
+    """Parts that cannot be set, with the reason. The app's lifespan may set them."""
     watched: list[_Noting] = field(default_factory=list)
-    """Replacements of mappings in apps' `state`. The replacements note the items that the lifespan sets."""
+    """Replacements for the mappings in apps' `state`. They note the items that the lifespan sets."""
 
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
-        """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.
+        """Raises AppLoadError for a change that cannot be set.
 
-        `imports` imports the app again, to see what differs by chance. It is called only if the app differs from the
-        test's. `env` says whether the user gave this server environment variables.
+        `imports` imports the app again, to see what differs by chance. `env` says whether the user gave this server
+        environment variables.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
         if made is None:
@@ -125,7 +122,7 @@ class Fitting:
                 self.watched.append(_Noting(held, where, getattr(node, "state", None)))
 
     def started(self) -> None:
-        """Checks the app after its lifespan has started. Raises AppLoadError if an `awaited` part still differs."""
+        """Raises AppLoadError if an `awaited` part still differs after the lifespan has started."""
         written = {part for noting in self.watched for part in noting.end()}
         made, found = self.made, self.found
         if made is None or found is None or not (self.set or self.awaited):
@@ -146,9 +143,9 @@ class Fitting:
         return tuple((_title(part), why) for part, why in self.left.items())
 
     def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness) -> None:
-        """Adds a part that cannot be set to `awaited`, if a lifespan may have run on the test's app.
+        """Adds the part to `awaited`. Raises AppLoadError if no lifespan has run on the test's app.
 
-        The server's lifespan may then set the part. Otherwise raises AppLoadError, which says `why` it cannot be set.
+        `why` says why the part cannot be set.
         """
         if not made.has_run:
             raise self._refused(part, made, now, why)
@@ -170,13 +167,9 @@ class Fitting:
 
 
 def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
-    """Whether a part that could not be set now agrees with the test's app (`mine`).
-
-    If the lifespan has changed the part, an item must agree only in its type, because use changes items. Other parts
-    must agree in outline. If the lifespan has not changed the part, the imported part (`found`) must exist, and
-    agree in outline. See `likeness` for outlines and items.
-    """
+    """Whether a part is now about as in the test's app (`mine`). `found` is the app before its lifespan."""
     if was_set or not now.agrees(found, part):
+        # Use changes items, so only their types must agree.
         return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)
     return bool(found.parts.get(part)) and mine.agrees(found, part, OUTLINE)
 

@@ -30,7 +30,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
         super().__init__()
 
     def load_config(self) -> None:
-        """Sets only differences from gunicorn's defaults. gunicorn's file and environment variables are not read."""
+        """Ignores gunicorn's configuration file and environment variables."""
         job = self.start.job
         certificate, key = tls_files(job.spec, self.start.run_directory)
         settings: dict[str, object] = {
@@ -77,7 +77,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         await super()._serve()
 
     async def callback_notify(self) -> None:
-        """Tells gunicorn that the worker is alive, and at the first call tells the test process that it is ready."""
+        """At the first call, tells the test process that the worker is ready."""
         await super().callback_notify()
         if not self._is_ready:
             self._is_ready = True

@@ -28,7 +28,7 @@ Imports: TypeAlias = dict[object, Imported]
 def imports_of(
     app: AppSpec | None, count: int, imports: Imports, *, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> Imported:
-    """Returns the results of `count` imports of the app, each in a new process. Uses known results in `imports`.
+    """Returns the results of `count` imports of the app, each in a new process.
 
     Without an app, the result contains only the databases that Django would use.
     """
@@ -42,7 +42,7 @@ def imports_of(
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
-    """Imports the app in a process of its own. Imports must not overlap, because they may use the same files."""
+    """Imports must not overlap, because they may use the same files."""
     try:
         with Child("import") as child:
             lent = lend_package(child.directory)
@@ -98,7 +98,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 
 
 def _difference(made: Made, found: Imported) -> str:
-    """Describes a change by the test: how its app (`made`) differs from fresh imports (`found`). Empty if unchanged."""
+    """Says how the test has changed its app (`made`) from fresh imports (`found`)."""
     if found.problem:
         return (
             f"the test's changes of the app are unknown, because the app could not be imported again ({found.problem})"

@@ -49,7 +49,7 @@ class RunningInProcess(RunningServer):
         self._event_loop = loop
         self.loop = type(loop).__module__.partition(".")[0]
         self.transport = transport
-        """Use it only in functions that `run` calls, because the app's objects belong to the event loop of `run`."""
+        """Only for functions that `run` calls, because the app's objects belong to that event loop."""
         self.title = f"in-process ({self.loop})"
         self.tracer = tracer_now()
         self._told = told
@@ -66,7 +66,7 @@ class RunningInProcess(RunningServer):
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs `function()` on the server's event loop and returns its result. Raises its errors or ServerDiedError."""
+        """Runs `function()` on the server's event loop. Raises its errors, or ServerDiedError."""
         self.check()
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
         try:

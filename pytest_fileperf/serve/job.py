@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def leave(value: object, run_directory: Path) -> None:
-    """Leaves a value in a file for other processes. The file has another name until it is complete."""
+    """Leaves a value in a file for other processes."""
     unfinished = run_directory / f"unfinished.{os.getpid()}"
     with suppress(FileNotFoundError):
         unfinished.write_bytes(pickle.dumps(value))
@@ -44,7 +44,7 @@ def left(kind: type[_T], run_directory: Path) -> tuple[_T, ...]:
 
 
 def note(what: str, run_directory: Path) -> None:
-    """Notes an event of this process, such as STARTED, by an empty file. Each process has its own file."""
+    """Notes an event of this process, such as STARTED, by an empty file."""
     with suppress(FileNotFoundError):
         _name(what, run_directory).touch()
 
@@ -76,25 +76,25 @@ class StartUp:
     number: int = 0
     """Start-ups with the same number get the same hash seed and memory layout."""
     cores: frozenset[int] | None = None
-    """The server's cores. None for all cores."""
+    """None for all cores."""
     in_turn: bool = False  # in a comparison
     code_tree: CodeTree = HERE
     version: str = ""
-    """Start-ups of different versions never share an import, even if their code is the same."""
+    """Start-ups with different values never share an import, even if their code is the same."""
     forks: bool = True
     """Whether the server may be a fork of a process that has imported the app."""
     is_timed: bool = False
     """Whether the start is measured, for `RunningServer.startup_ns`."""
     counts_queries: bool = False
     tells_imports: bool = False
-    """Whether the server's log shows how long each import takes (`python -X importtime`). This slows the start down."""
+    """Whether the server's log shows how long each import takes (`python -X importtime`)."""
     serial: int = 0
-    """The value of the placeholder `{boot}`. `ServerPool` sets `serial`, `host` and `coverage`."""
+    """The value of the placeholder `{boot}`."""
     host: str = LOOPBACK
     coverage: bool = False
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
-        """Returns the server's environment, in which names such as `{boot}` are not filled in yet."""
+        """Returns the server's environment. Placeholders such as `{boot}` are not filled in yet."""
         stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
         found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
         if self.tells_imports:
@@ -109,7 +109,7 @@ class Job:
     sys_path: tuple[str | None, ...]
     """None stands for the interpreter's own entries."""
     needs: Mapping[str, str]
-    """Package names by module, for the modules that the old code's own interpreter needs for serving. Else empty."""
+    """Modules that the old code's own interpreter needs for serving, with their packages. Else empty."""
     target: str | None
     value: bytes
     """The pickled app or factory if `target` is None; else empty."""
@@ -166,18 +166,15 @@ class Job:
 
     @property
     def graceful_s(self) -> float:
-        """How long requests may last after SIGTERM. If requests are endless, each server takes this long to end."""
-        return self.spec.stop_timeout_s / 20
+        """How long requests may last after SIGTERM."""
+        return self.spec.stop_timeout_s / 20  # each server with endless requests takes this long to end
 
     def app_file(self) -> str | None:
-        """Returns the file of the app's module in this process; None for an app that was sent as an object."""
+        """Returns the file of the app's module, or None for an app that was sent as an object."""
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
-        """Returns the app: imports the target, calls `wait`, and calls the target if it is a factory.
-
-        Raises AppLoadError.
-        """
+        """Returns the app. Calls `wait` after the import, before the factory. Raises AppLoadError."""
         with self._databases_checked() as check:
             target: object = self.target
             if target is None:
@@ -196,7 +193,7 @@ class Job:
             return AppSpec(target, self.factory).load(before_factory)
 
     def import_module(self) -> None:
-        """Imports the app's module. Raises the module's errors, or AppLoadError."""
+        """Raises the module's errors, or AppLoadError."""
         assert self.target is not None
         with self._databases_checked():
             importlib.import_module(self.target.partition(":")[0])
@@ -205,7 +202,7 @@ class Job:
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
         """Yields a function that raises AppLoadError if the app would use Django's real database.
 
-        Also calls this function after the block, and during the block whenever Django has connected to a database.
+        The function also runs whenever Django has connected to a database, and after the block.
         """
         theirs = Databases() if SETTINGS in self.env_given else self.databases  # explicit settings are a choice
         chosen = [os.environ.get(name, "") for name in self.env_given]
@@ -222,7 +219,7 @@ class Job:
 
 
 def lend_package(run_directory: Path) -> Path:
-    """Makes a directory with only this package. As first entry of `sys.path`, it hides the package's other versions."""
+    """Makes a directory with only this package, so that no other installed version is imported."""
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
     try:
@@ -243,7 +240,7 @@ HELD = "held"
 IMPORTED = "imported"
 """A process that waits because of `HELD` notes this when it has imported the app."""
 ASKED = "asked"
-"""A process notes this if its app differs from the test's. It then waits for the results of other imports."""
+"""A process notes this if its app differs from the test's app. It then waits for other imports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,15 +294,12 @@ MOST_BYTES = 1 << 16
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns, for each file, values that show whether it changes: size, modification time, change time or inode.
-
-    For installed packages the last value is the inode, because a hard link from another environment changes
-    the change time. Files that cannot be read are left out.
-    """
+    """Returns values that change when a file changes, such as its size, by file. Leaves out unreadable files."""
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
         with suppress(OSError):
             about = os.stat(file)  # noqa: PTH116 # hundreds of files at each start-up
+            # A hard link from another environment changes the change time of an installed file.
             other = about.st_ino if f"{os.sep}site-packages{os.sep}" in file else about.st_ctime_ns
             stamps[file] = (about.st_size, about.st_mtime_ns, other)
     return stamps

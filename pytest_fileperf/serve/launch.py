@@ -30,7 +30,7 @@ class Launch(Protocol):
     """One start-up of a server. Whoever calls `start` must call `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Starts the server, and does not wait until it is ready. Runs a Command's build before, to its end."""
+        """Starts the server, and does not wait until it is ready. A Command's build runs first."""
 
     def ready(self) -> RunningServer:
         """Waits until the server answers requests; raises AppLoadError or ServerStartError."""
@@ -39,7 +39,7 @@ class Launch(Protocol):
     def ask_to_stop(self) -> None: ...
 
     def stop(self) -> str:
-        """Ends the server for good. Returns a sentence about a failed end, or an empty text. Can be repeated."""
+        """Ends the server. Returns a sentence if its shutdown failed, else an empty text. Can be called again."""
         ...
 
 
@@ -73,7 +73,7 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
 
 
 def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
-    """Raises AppOriginError if the server of `code_tree` has imported an installed copy of the project instead."""
+    """Raises AppOriginError if the server has imported an installed copy of the project, not `code_tree`."""
     if file := hidden_by_installed(running.loaded, code_tree):
         raise AppOriginError(
             module="a module of the project", file=file, base=str(code_tree.there), side=code_tree.title
@@ -92,9 +92,9 @@ class _Boot:
     launch: Launch
     running: RunningServer
     startup_ns: int | None
-    """How long the start took; None if it was not measured. `running` has this time only for tests that ask for it."""
+    """How long the start took. None if it was not measured."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
-    """A key, its entered context manager, and the result of `__enter__`. None if none was entered."""
+    """The entered context manager: its key, the manager itself, and the result of `__enter__`."""
 
     def leave(self, error: BaseException | None = None) -> None:
         entered, self.entered = self.entered, None
@@ -106,7 +106,7 @@ class _Boot:
 class ServerPool:
     """Launches the servers of a test run, and keeps the server that serves now. `close` ends that server.
 
-    The pool keeps only one server, because servers of an app that run together share its tables, files and ports.
+    It keeps only one server, because two servers of an app would share tables, files and ports.
     """
 
     network: Network = LOCAL
@@ -121,13 +121,13 @@ class ServerPool:
     _imports: Imports = field(default_factory=dict)
     _builds: Builds = field(default_factory=dict)
     _serials: count[int] = field(default_factory=count)
-    """Numbers all start-ups in the run, even a comparison's, so that each has its own `{boot}`."""
+    """Numbers all start-ups in a test run. The placeholder `{boot}` becomes this number."""
     _started: set[object] = field(default_factory=set)
-    """Keys of servers that have started once without being timed. Only later starts are measured."""
+    """Keys of servers that have started once. Only later starts are timed."""
     _serving: _Boot | None = None
 
     def launch(self, spec: ServerSpec, app: AppSpec | None, start_up: StartUp) -> Launch:
-        """Returns the launcher for this start-up, not started yet. Whoever starts it must call `end`.
+        """Returns the launcher for this start-up. If you start it, call `end`.
 
         Raises PlanError if the server lacks an app, or cannot run the old code. Raises AppLoadError if a command would
         serve another app or database than the test's.
@@ -173,9 +173,8 @@ class ServerPool:
     ) -> RunningServer:
         """Returns the server of start-up `number`. If it is not running, ends the current server and starts it.
 
-        Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. A
-        server's first start may compile code, so an unmeasured start comes before. `counts_queries` counts the queries
-        of requests. None accepts a server that counts queries or not. Raises AppLoadError, PlanError or
+        Start-ups with the same number have the same hash seed and memory layout. `is_timed` measures the start. With
+        `counts_queries`, the server counts queries; None accepts any server. Raises AppLoadError, PlanError or
         ServerStartError.
         """
         if self.serving(spec, app) == number:
@@ -188,6 +187,7 @@ class ServerPool:
         self.fetch_own_document()
         self.close()
         key = _key(spec, app)
+        # A server's first start may compile code, so it is not measured.
         if is_timed and key not in self._started:
             _started(first := self.launch(spec, app, StartUp(number=number, cores=cores, forks=False)))
             self.end(first)
@@ -203,11 +203,11 @@ class ServerPool:
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
-        """Returns the server if it runs, from any start-up. Otherwise starts the server, with the number 0."""
+        """Returns the running server, whatever its number. If there is none, starts number 0."""
         return self.boot(spec, app, self.serving(spec, app) or 0, cores, counts_queries=None)
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
-        """Returns the number of the server's current start-up; None if the server does not run, or has died."""
+        """Returns the number of the server's current start-up. None if the server does not run."""
         if self._serving is not None and self._serving.key == _key(spec, app):
             with suppress(ServerDiedError):
                 self._serving.running.check()
@@ -215,9 +215,9 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Enters the context manager `make(server)`, unless that was done for this key. Returns `__enter__`'s result.
+        """Enters the context manager `make(server)`, once for each key. Returns the result of its `__enter__`.
 
-        Another key, `leave` or `close` exits the context manager.
+        A call with another key, `leave` or `close` exits the context manager.
         """
         serving = self._serving
         assert serving is not None
@@ -244,7 +244,7 @@ class ServerPool:
             self.end(serving.launch)
 
     def fetch_document(self, app: AppSpec | None, running: RunningServer) -> None:
-        """Adds an app's OpenAPI document from its server to `documents`, once for each app.
+        """Adds the app's OpenAPI document to `documents`.
 
         Call it only for a server that is about to end, because the answer may cost the server memory.
         """
@@ -255,7 +255,6 @@ class ServerPool:
             self.documents[name] = document
 
     def fetch_own_document(self) -> None:
-        """Calls `fetch_document` for the current server, if there is one."""
         if self._serving is not None:
             self.fetch_document(self._serving.app, self._serving.running)
 
@@ -274,10 +273,8 @@ def _started(launch: Launch) -> RunningServer:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Returns a value that is equal for all start-ups of a server. It includes the app, if the server needs one.
-
-    For a Command, the value includes the test's app object, which the command's app must equal.
-    """
+    """Returns a value that is equal for all start-ups of the same server with the same app."""
+    # A command's app must equal the test's app object, if there is one.
     if isinstance(spec, Command):
         return (spec, None if app is None or app.made is None else app.key, databases_here())
     return (spec, app.key if app is not None and needs_app(spec) else None)

@@ -1,4 +1,4 @@
-"""Describes an app by its parts, to compare it with an app in another process. Sets parts of one app on the other.
+"""Compares an ASGI app with the same app in another process, part by part, and copies parts between them.
 
 A part has a place and a name. The place is empty for the app itself. It is `/api` for a mounted app, and `.app` for an
 app in a wrapper. Names are, for example, `routes`, `dependency_overrides` and `state.db`.
@@ -33,7 +33,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray)
 _TEXTS = (str, bytes, bytearray)
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid='\d+'")
-"""An address; mocks write theirs as `id='1234'`."""
+"""A memory address, such as `0x7f3a91c0`. Mocks write their address as `id='1234'`."""
 _CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}|\d+")
 """A UUID, a digest, a token or a number."""
 _SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api_key", "private")
@@ -43,10 +43,7 @@ _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "so
 
 
 def describe(value: object, *, is_outline: bool = False) -> str:
-    """Returns a description: plain values as written, functions by name, objects by their attributes or `__repr__`.
-
-    An inner function's description contains its line, and the values that the function uses from the outer function.
-    """
+    """Returns a description that is equal in every process, such as `Pool(name='orders-7', open=True)`."""
     for depth in range(4, 0, -1):
         with suppress(_TooMuchError):
             return _short(_Describer(is_outline)(value, depth), _LONGEST)
@@ -76,7 +73,7 @@ def is_secret(name: str) -> bool:
 
 
 class _TooMuchError(BaseException):
-    """A description has too many values. This isn't an Exception, because Exceptions from the values are handled."""
+    """A description has too many values. This is a BaseException, so that `except Exception` does not catch it."""
 
 
 class _Describer:
@@ -84,7 +81,7 @@ class _Describer:
         self._is_outline = is_outline
         self._left = 5_000  # values
         self._known: dict[tuple[int, int], tuple[object, str]] = {}
-        """(object, description) by (id, depth). The objects are kept alive, so that their ids are not reused."""
+        """(object, description) by (id, depth). Keeping the objects keeps their ids from being reused."""
 
     def __call__(self, value: object, depth: int) -> str:
         self._left -= 1
@@ -183,7 +180,6 @@ class _Describer:
 
 
 def _is_in_outline(name: str, value: object) -> bool:
-    """Whether an outline contains this attribute: a text, a public object, or a private one with its own `__repr__`."""
     kind = type(value)
     if kind in _PLAIN:
         return kind in _TEXTS
@@ -227,14 +223,14 @@ def _dictionary_of(value: object) -> dict[str, object]:
 
 
 def _sorted_in_braces(text: str) -> str:
-    """Returns the text with sorted items in braces, because a set's order differs between processes."""
+    """Sorts the items in braces, because a set's order differs between processes."""
     while (found := re.search(r"\{([^{}]*)\}", text)) is not None:
         text = f"{text[: found.start()]}\0{', '.join(sorted(found[1].split(', ')))}\1{text[found.end() :]}"
     return text.replace("\0", "{").replace("\1", "}")
 
 
 def _short(text: str, longest: int) -> str:
-    """Returns the text. A long text is cut, and gets a digest that distinguishes it from texts with the same start."""
+    """Cuts a long text, and adds a digest, so that texts with the same start still differ."""
     return text if len(text) <= longest else f"{text[:longest]}… ({digest(text)})"
 
 
@@ -247,16 +243,12 @@ def digest(text: str | bytes | bytearray) -> str:
 
 
 def settable_in(node: object) -> dict[str, object]:
-    """Returns an app's `__dict__`. Empty for functions and classes, and for objects without a `__dict__`."""
+    """Returns an app's `__dict__`. Functions and classes give an empty one."""
     return {} if isinstance(node, type | FunctionType | MethodType | partial) else _dictionary_of(node)
 
 
 def values_in(node: object) -> dict[str, object]:
-    """Returns an app's attributes and their values.
-
-    If the app is a `partial`, returns its arguments. If it is a function, returns the outer function's variables that
-    it uses.
-    """
+    """Returns values in an app, by name: its attributes, a `partial`'s arguments, or a function's closure variables."""
     if isinstance(node, MethodType):
         return {}
     if isinstance(node, partial):
@@ -302,7 +294,7 @@ EXACTLY, OUTLINE, KIND = range(3)
 View: TypeAlias = Callable[[object], str]
 
 _OF_ROUTER = ("on_startup", "on_shutdown", "default")
-"""Attributes of Starlette's and FastAPI's router; Litestar's app itself has the first two."""
+"""Attributes that Starlette and FastAPI keep on the app's router. Litestar keeps the first two on the app itself."""
 _WHOLE = (
     "dependency_overrides",
     "exception_handlers",
@@ -318,9 +310,9 @@ _WHOLE = (
     "_lifespan_managers",
     *_OF_ROUTER,
 )
-"""Attributes of frameworks' apps that are set as a whole. Most of them are mappings and lists."""
+"""Attributes that are one part each, with all their items."""
 _INNER = ("app", "_app", "application", "_application", "asgi", "_asgi", "asgi_app", "_asgi_app", "wsgi_app", "wrapped")
-"""Attributes by which wrappers refer to the app in them."""
+"""Names of attributes in which wrappers keep the app that they wrap."""
 _FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 """Attributes that an app sets when it answers its first requests."""
 
@@ -328,7 +320,7 @@ _FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 @dataclass(frozen=True, slots=True)
 class Likeness:
     views: tuple[Parts, Parts, Parts]
-    """The app's parts, described in three ways: at the indexes `EXACTLY`, `OUTLINE` and `KIND`."""
+    """Three descriptions of the app's parts, at the indexes `EXACTLY`, `OUTLINE` and `KIND`."""
 
     @property
     def parts(self) -> Parts:
@@ -364,7 +356,7 @@ def places(app: object) -> Iterator[tuple[str, object]]:
 
 
 def part_of(node: object, name: str) -> object:
-    """Returns a part's value in one app (`node`). MISSING if the app has no such part."""
+    """Returns a part's value in one app (`node`), or MISSING."""
     kind, _, key = name.partition(".")
     holder = _holder(node, kind)
     if key:
@@ -375,11 +367,9 @@ def part_of(node: object, name: str) -> object:
 
 
 def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
-    """Returns by part the values of the test's app that can be set on the server's app.
-
-    Empty values are included, because the server's app may have others there.
-    """
+    """Returns the values of the test's app that can be set on the server's app, by part."""
     nodes = list(places(app))
+    # Even empty mappings and lists, because the server's app may have items in them.
     found = [(where, name) for where, node in nodes for name in _WHOLE if isinstance(part_of(node, name), dict | list)]
     found += [part for part in parts if part[1].startswith(("attribute.", "config.", "state."))]
     for where, node in nodes:
@@ -394,7 +384,7 @@ def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
 
 
 def set_part(node: object, name: str, value: object) -> None:
-    """Sets a part's value in one app (`node`). Mappings and lists are changed in place; MISSING removes an item."""
+    """Sets a part's value in one app (`node`). The value MISSING removes an item such as `state.db`."""
     kind, _, key = name.partition(".")
     if key:
         holder = _holder(node, kind)
@@ -421,12 +411,12 @@ def _owner(node: object, name: str) -> object:
 
 
 def is_item(name: str) -> bool:
-    """Whether a part is an item of `state`, or an attribute of a hand-written app. A lifespan usually sets these."""
+    """Whether a part is an item of `state`, or an attribute of a hand-written app. Lifespans usually set such parts."""
     return name.startswith(("state.", "attribute."))
 
 
 def state_of(node: object) -> dict[str, object] | None:
-    """Returns the mapping in an app's `state`. None unless the state is like Starlette's or Litestar's."""
+    """Returns the dict in which an app's `state` keeps its items. None for an app without such a state."""
     try:
         held = object.__getattribute__(getattr(node, "state", None), "_state")
     except AttributeError:
@@ -466,7 +456,7 @@ def _kind_of_app(node: object) -> str:
 
 
 def _distinguishes(node: object, name: str, value: object) -> bool:
-    """Whether an attribute can distinguish an app from others. In frameworks' apps, most attributes are internal."""
+    """In a framework's app, most attributes are internal, and do not distinguish apps."""
     if not is_of_framework(node):
         return True
     has_routes = hasattr(node, "routes") or hasattr(node, "url_map")
@@ -484,7 +474,7 @@ def _entries(value: object, view: View) -> tuple[str, ...]:
 
 
 def _middleware(value: object, view: View) -> str:
-    """Describes Starlette's `Middleware` with its arguments, which its own `__repr__` shows only in part."""
+    """Describes Starlette's `Middleware` with all its arguments. Its `__repr__` shows only some of them."""
     if not all(hasattr(value, name) for name in ("cls", "args", "kwargs")):
         return view(value)
     kind, args, kwargs = (getattr(value, name) for name in ("cls", "args", "kwargs"))
@@ -543,14 +533,14 @@ def _inner(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _is_app(value: object) -> bool:
-    """Whether a value certainly is an ASGI app, by its framework or by its parameters' names."""
+    """Whether a value is surely an ASGI app, by its framework or by its parameters' names."""
     if not callable(value) or isinstance(value, type) or takes(value, 3) is not True:
         return False
     return is_of_framework(value) or [*inspect.signature(value).parameters][:3] == ["scope", "receive", "send"]
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
-    """Returns the app's mapping with its parts of this kind, or None without one. The kind of `state.db` is `state`."""
+    """Returns the mapping in which an app keeps parts of this kind. The kind of `state.db` is `state`."""
     if kind == "state":
         return state_of(node)
     if kind == "attribute":

@@ -1,6 +1,6 @@
-"""Sends a server the changes that a test made to an app object, and words how the server's import differs.
+"""Sends a test's changes of its app to the server, and says in words how the server's app differs.
 
-Objects from importable modules are sent by name, others by value.
+Objects from importable modules are sent by name. Other objects are pickled with their contents.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ from pytest_fileperf.serve.likeness import (
 
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
-    """Returns why a value cannot be sent, with names from the test's code, as in `make holds lock, which …`.
-
-    `problem` returns why one object cannot be sent, or an empty text if it can.
-    """
+    """Returns why a value cannot be sent, with names from the test's code: `make holds lock, which …`."""
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
     for _ in range(5):
@@ -63,7 +60,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
 
 
 def held_by(value: object) -> Iterator[tuple[str, object]]:
-    """Yields name and value of each object in a function, a container or a middleware. A name may be empty."""
+    """Yields the objects in a function, container or middleware, with their names if they have names."""
     if isinstance(value, Mapping):
         yield from (("", item) for item in value.values())
     elif isinstance(value, list | tuple):
@@ -85,7 +82,7 @@ def held_by(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _unsent_names(code: CodeType) -> Iterator[str]:
-    """Yields names of globals that the code, or an inner function's code, may use."""
+    """Yields names of globals that the code, or an inner function, may use."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -106,11 +103,11 @@ class Made:
 
     likeness: Likeness
     values: bytes
-    """A pickled mapping from each part that can be sent to its value. In one pickle, parts can share objects."""
+    """A pickled mapping from parts to values. One pickle contains all parts, because parts may share objects."""
     unsent: Mapping[Part, str]
     """Parts that cannot be sent, with the reason."""
     has_run: bool
-    """Whether a lifespan may have run on the app in the test process, and have set some parts."""
+    """Whether the app's lifespan may have run in the test process, and may have set parts."""
 
     @property
     def parts(self) -> Parts:
@@ -124,10 +121,10 @@ class Made:
 def made_of(
     app: object, modules: Mapping[str, ModuleType], by_value: Callable[[], AbstractContextManager[None]]
 ) -> Made:
-    """Returns the description of the app in its current state, and its values, pickled.
+    """Returns the app as it is now: its description, and its pickled values.
 
-    `modules` are the importable modules. Within the context manager `by_value`, other modules' functions are pickled
-    with their code.
+    `modules` are the importable modules. In the block of `by_value()`, other modules' functions are pickled with their
+    code.
     """
     likeness = likeness_of(app)
     values, names = values_to_send(app, likeness.parts), _importable_names(modules)
@@ -140,7 +137,7 @@ def made_of(
 
 
 def loaded(made: Made) -> Mapping[Part, object]:
-    """Returns the test's values by part. Called in the server's process. Raises AppLoadError if unpickling fails."""
+    """Unpickles the test's values, by part, in the server's process. Raises AppLoadError."""
     try:
         values: dict[Part, object] = _Unpickler(io.BytesIO(made.values)).load()
     except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
@@ -172,9 +169,9 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 
 
 def _lost_overrides(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
-    """Returns the parts with a dependency override that would be lost, with the reason.
+    """Returns parts whose dependency overrides would have no effect in the server, with the reason.
 
-    An override's key must be the very object in the routes. A key without a name in a module would arrive as a copy.
+    FastAPI finds an override by the function in the route. A function that no module names would arrive as a copy.
     """
     return {
         part: f"no module has a name for {getattr(key, '__qualname__', type(key).__qualname__)}"
@@ -239,7 +236,7 @@ class _Unpickler(pickle.Unpickler):
 
 _MOST_TOLD, _LONGEST_TOLD = 3, 100
 _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):((?!…)[^@/\s]+)@")
-"""In a URL: the user, and the password, unless a digest has replaced it."""
+"""User and password in a URL, unless a digest has replaced the password."""
 
 
 class Cause(Enum):
@@ -252,8 +249,8 @@ class Cause(Enum):
 def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Likeness], *, env: bool) -> Cause:
     """Returns why a part of the test's app (`mine`) differs from the server's (`theirs`).
 
-    `imports` are further imports of the same code, in the test run's environment. `env` says whether the user gave the
-    server environment variables. A part is compared only as closely as the imports agree in that part.
+    `imports` are more imports of the same code, in the test run's environment. They show how much imports differ by
+    chance. `env` says whether the user gave the server environment variables.
     """
     if not imports:
         return Cause.TEST

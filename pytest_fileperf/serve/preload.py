@@ -36,9 +36,9 @@ class Fork:
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:
-        """Returns whether a start without a fork may help. If so, later start-ups also import the app anew.
+        """Returns whether a start without a fork may help.
 
-        `why` is the fork's failure. `hangs` says that the fork was not ready in time.
+        If so, later start-ups also import the app anew. `hangs` says that the fork was not ready in time.
         """
         if self._preload.has_served and hangs:  # not the fork's fault, as an earlier one has answered
             return False
@@ -76,13 +76,10 @@ class _Preload:
     living: set[int] = field(default_factory=set)
     """Process ids of the forks that have not ended."""
     has_served: bool = False
-    """Whether a fork has answered. For a process in `Preloads._spares`: whether it serves."""
+    """Whether a fork has answered. In `Preloads._spares`: whether the process serves itself."""
 
     def why_not_forked(self) -> str | None:
-        """Waits for the import. Returns None if the process can be forked, else the reason why not.
-
-        The reason is empty if the process ended, or if the import took too long.
-        """
+        """Waits for the import. Returns why the process cannot be forked (perhaps empty), else None."""
         while self.report is None:
             self.report = next(iter(left(Preloaded, self.process.directory)), None)
             if self.report is None:
@@ -97,7 +94,7 @@ class _Preload:
         return self.process.ended() is None and stamps_of(stamps) == stamps
 
     def ask_to_serve(self, run_directory: Path, env: Mapping[str, str]) -> bool:
-        """Orders a fork (or the process itself, if it cannot be forked) to serve. False if the process has ended."""
+        """Tells the process to serve, by a fork if possible. Returns False if the process has ended."""
         lines = "".join(f"{line}\n" for line in self.process.log)
         (run_directory / "log.txt").write_text(lines, encoding="utf-8")
         try:
@@ -107,7 +104,7 @@ class _Preload:
         return True
 
     def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Tells the process to fork a server. Returns the fork's process id. None if no fork is reported within 5 s."""
+        """Returns the fork's process id. None if the process reports no fork within 5 s."""
         known = frozenset(self.living)
         if not self.ask_to_serve(run_directory, env):
             return None
@@ -153,20 +150,21 @@ class Preloads:
     _spares: dict[str, _Preload] = field(default_factory=dict)
     """Processes that cannot be forked, by key. Each may serve once itself."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
-    """By key: why later start-ups import the app anew. The reason is empty if unknown."""
+    """By key: why later start-ups import the app anew. May be empty."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(self, invocation: Invocation, run_directory: Path, start_up: StartUp, *, start_s: float) -> str | None:
         """Begins to import the app in a process for forks, unless such a process exists. Returns that process's key.
 
-        Returns None if this start-up must import the app anew. In comparisons, start-ups alternate between two imports
-        with different hash seeds. So a lucky import shows as a difference between start-ups.
+        Returns None if this start-up must import the app anew.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
             return None
         if LAYOUT not in invocation.env or SEED in job.env_given:  # start-ups with seeds of their own, or the user's
             return None
+        # In comparisons, start-ups alternate between two imports. So a lucky import shows as a difference between
+        # start-ups.
         number = self._seed + start_up.number % 2 if start_up.in_turn else 0
         key = _key(job, invocation, run_directory, f"{start_up.version} {number}")
         if key in self._why_fresh:
@@ -182,18 +180,14 @@ class Preloads:
         return key
 
     def why_anew(self, key: str) -> str | None:
-        """Waits for the import with this key. Returns None if its process can serve the next start-up.
-
-        Otherwise returns the reason, which is empty if unknown.
-        """
+        """Waits for the import. Returns why its process cannot serve the next start-up (perhaps empty), else None."""
         found = self._imported(key)
         return found if isinstance(found, str) and self._spare(key) is None else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Returns a process that serves, and why it isn't a fork. The reason is empty for a fork, or if unknown.
+        """Returns a process that serves, and why it isn't a fork (perhaps empty).
 
-        If the importing process cannot be forked, it serves itself. The process is None if the app must be imported
-        anew.
+        The process is None if the app must be imported anew.
         """
         found = self._imported(key)
         if not isinstance(found, str):
@@ -211,7 +205,7 @@ class Preloads:
         return spare.process.release() if spare.ask_to_serve(run_directory, env) else None, found
 
     def _imported(self, key: str) -> _Preload | str:
-        """Waits for the import with this key. Returns its process, or why no fork is possible (empty if unknown)."""
+        """Waits for the import. Returns its process, or why that process cannot be forked."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         found = self._forked.get(key)
@@ -275,7 +269,7 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns a text that is equal for start-ups that can share an import. So it leaves out their run directories."""
+    """Returns a text that is equal for start-ups that can share an import."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
     told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}

@@ -119,10 +119,7 @@ def _end(forks: Collection[int]) -> NoReturn:
 
 
 def _why_no_forks(before: dict[int, str]) -> str:
-    """Returns why this process cannot be forked, such as a thread that the import has started. Else empty.
-
-    `before` is the result of `_open_files` before the import.
-    """
+    """Returns why this process cannot be forked, or `""`. `before` has the files that were open before the import."""
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if names:
         return f"its import starts a thread ({', '.join(names)})"

@@ -1,4 +1,4 @@
-"""Starts and ends a server process with all its children. `workers` and `command` add what each server needs."""
+"""Starts and ends a server process with all its children."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
 def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
-    """Returns how clients reach a start-up. Writes a certificate for TLS into the run directory if the user gave none.
+    """Returns how clients reach a server. For TLS without the user's certificate, writes one into the run directory.
 
-    Raises PlanError, with advice, for files that no server can use. `where` is the server's kind in that message.
+    Raises PlanError for the user's certificate or key if no server can use it.
     """
     where, uds = where or type(spec).__name__, socket_file(spec, run_directory)
     longest = 107 if sys.platform == "linux" else 103
@@ -66,7 +66,7 @@ def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
 
 @cache
 def _made_certificate() -> tuple[bytes, bytes]:
-    """Returns a certificate and its key as PEM, which are the same for all start-ups in a test run."""
+    """Returns a certificate and its key as PEM. All start-ups in a test run use the same."""
     try:
         import trustme
     except ImportError:
@@ -126,16 +126,16 @@ class RunningProcess(RunningServer):
 
 
 class PortTakenError(ServerStartError):
-    """Another program took the port that we had chosen. Another start, with another port, may succeed."""
+    """Another program took the port that we had chosen. A start with another port may succeed."""
 
 
 class ProcessLaunch(ABC, Generic[Spec]):
-    """Starts a server's process, and starts it again with a new port if another program takes the chosen port."""
+    """Starts a server's process. If another program takes its port, starts it again with another port."""
 
     def __init__(
         self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
     ) -> None:
-        """Without `preloads` the server is never a fork. `can_be_held` means that `hold` works."""
+        """If `preloads` is None, the server imports the app itself, and is never a fork."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
@@ -143,7 +143,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self._key: str | None = None
         self._can_be_held = can_be_held
         self._held_s: float | None = None
-        """When `hold` started the process, by the monotonic clock. None if `hold` did not start it."""
+        """When `hold` started the process, by the monotonic clock."""
         self._started_ns = 0
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
@@ -163,22 +163,19 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @abstractmethod
     def poll(self, *, within_s: float) -> RunningProcess | None:
-        """Returns the server once it answers; else None. Raises AppLoadError or ServerStartError if it never will."""
+        """Returns the server if it answers, else None. Raises AppLoadError or ServerStartError if the start failed."""
 
     @abstractmethod
     def why_late(self) -> str:
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """If the server may be a fork, begins the import for forks, without waiting. Raises the errors of `start`."""
+        """Begins to import the app for forks, and does not wait. Raises the same errors as `start`."""
         if self._preloads is not None:
             self._prepare()
 
     def hold(self) -> None:
-        """Starts a process that imports the app, and then waits for `start`. Raises the same errors as `start`.
-
-        Does nothing if the server cannot wait, or will be a fork.
-        """
+        """Starts a process that imports the app, and then waits for `start`. Raises the same errors as `start`."""
         if not self._can_be_held:
             return
         child, invocation = self._prepare()
@@ -192,7 +189,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.start(invocation)
 
     def start(self) -> None:
-        """Starts the server. Raises the errors of `prepare`, but ServerStartError in place of OSError."""
+        """Raises the errors of `prepare`, but ServerStartError in place of OSError."""
         child, invocation = self._prepare()
         with self._as_start_error():
             if self._held_s is not None:  # it may share its core with another import
@@ -291,7 +288,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             child.stop(patience_s=patience_s)
 
     def time_start(self, running: RunningServer, answers_ns: int) -> None:
-        """Sets `startup_ns` if the start is timed. `answers_ns`: when the server was ready to answer (monotonic)."""
+        """`answers_ns` is when the server was ready to answer (monotonic clock)."""
         running.startup_ns = answers_ns - self._started_ns if self.start_up.is_timed else None
 
     def _answering(self) -> RunningProcess:

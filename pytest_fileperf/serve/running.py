@@ -60,15 +60,15 @@ class RunningServer(ABC):
     title: str
     """The server's name in reports: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
-    """Which of `hash seed` and `addresses` (in memory) are in fact the same in each start-up."""
+    """Which are the same in each start-up: `hash seed`, `addresses` (in memory), both or neither."""
     tracer: str = ""
-    """The tracer in the server, such as `coverage`. Empty for none, and for servers that do not report it."""
+    """The tracer in the server, such as `coverage`. Empty if there is none, or if the server does not report it."""
     loaded: LoadedFiles = LoadedFiles()
     """The files that the server had loaded when it was ready."""
     supervisor: int | None = None
-    """The id of fileperf's process above the server, else None. It collects the CPU time of ended server processes."""
+    """The id of fileperf's process above the server, else None. It collects ended processes' CPU time."""
     changed: tuple[tuple[str, str], ...] = ()
-    """The test's changes to the app that the server imported: each changed part, such as `routes`, and its content."""
+    """The test's changes to the app: each changed part, such as `routes`, and its content."""
     is_forked: bool = False
     """Whether the server is a fork of a process that had imported the app."""
     startup_ns: int | None = None
@@ -82,12 +82,12 @@ class RunningServer(ABC):
     reach: Reach = Reach()
     """How clients reach the server, besides its URL."""
     own: tuple[tuple[str, str], ...] = ()
-    """Parts of the app, such as `routes`, that differ from the test's app but stay as imported, and the reasons."""
+    """Parts of the app, such as `routes`, that stay different from the test's app, each with the reason."""
 
     @property
     @abstractmethod
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The live process tree, supervisor and workers. Empty on systems that do not report it."""
+        """The server's live processes: supervisor and workers. Empty on systems that do not report them."""
 
     @property
     def uds(self) -> str | None:
@@ -115,17 +115,17 @@ class RunningServer(ABC):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The live process tree's ids."""
+        """The ids of the server's live processes."""
         return tuple(process.pid for process in self.processes)
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """Ids of the topmost processes. The server consists of these processes and all their descendants."""
+        """Ids of the topmost processes. Their descendants also belong to the server."""
         return self.pids if self.supervisor is None else (self.supervisor,)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Ids of the processes that serve requests. If these are unknown, ids of all the server's processes."""
+        """Ids of the processes that serve requests. If unknown, the ids of all processes."""
         return self.pids
 
     @property
@@ -136,12 +136,12 @@ class RunningServer(ABC):
     def queries_since(self, at_ns: int) -> Queries | None:
         """Returns the queries of requests that ended after `at_ns` (monotonic clock). The last 50 ms may be missing.
 
-        None if the server does not count queries, or has loaded no library whose queries can be counted.
+        None if the server does not count queries, or uses neither SQLAlchemy nor Django.
         """
         return None
 
     def identity(self) -> dict[str, object]:
-        """Returns facts about the server that are equal in comparable runs, as JSON values. The port isn't included."""
+        """Returns facts that must be equal in runs that are compared, as JSON values."""
         changed = {"set by the test": [name for name, _ in self.changed]} if self.changed else {}
         return {
             "kind": self.kind,
@@ -173,7 +173,7 @@ class RunningServer(ABC):
     def quick_client(self, **options: Unpack[ClientOptions]) -> httpx.Client:
         """Returns a synchronous client for requests to this server only.
 
-        If the server has no TLS, certificates are not read: that takes longer than many requests.
+        Without TLS, the client reads no certificates, so it is made quickly.
         """
         return self._sync_client(options, is_only_here=True)
 
@@ -199,10 +199,7 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-
 
 
 def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
-    """Returns the certificates in a PEM file, without keys. `name` is the setting's name in messages.
-
-    Raises PlanError for a file without a certificate.
-    """
+    """Returns the certificates in a PEM file, without keys. Raises PlanError if there is none."""
     try:
         found = _CERTIFICATES.findall(Path(path).read_text(encoding="ascii", errors="replace"))
     except OSError as error:
@@ -306,7 +303,7 @@ class UrlLaunch:
 
 @RunningServer.register
 class _ServingServer:
-    """Has the attributes of the server that runs now. A method acts on the server that runs when it is called."""
+    """Has the attributes of the server that runs when you ask for them."""
 
     def __init__(self, now: Callable[[], RunningServer]) -> None:
         self._now = now
@@ -319,5 +316,5 @@ class _ServingServer:
 
 
 def serving_server(now: Callable[[], RunningServer]) -> RunningServer:
-    """Returns a server that stands for the current one, which `now` returns or starts."""
+    """Returns an object that stands for the current server. `now` returns or starts this server."""
     return cast(RunningServer, _ServingServer(now))

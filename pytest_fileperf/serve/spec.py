@@ -24,7 +24,7 @@ PYTHON = "{python}"  # only in a command's words
 
 
 def filled(text: str, **values: object) -> str:
-    """Returns the text with placeholders filled, as in `filled(text, port=80)`. A value None keeps the placeholder."""
+    """Fills placeholders: `filled("--port={port}", port=80)` gives `--port=80`. A value None keeps the placeholder."""
     for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
         if value is not None:
             text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
@@ -36,12 +36,12 @@ def has_names(text: str) -> bool:
 
 
 def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
-    """Returns `env` with the placeholders in the variables `names` filled from `values`."""
+    """Returns `env`, with placeholders filled in the values of the variables `names`."""
     return {**env, **{name: filled(env[name], **values) for name in names}}
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
-    """Fills in `{port}` and `{worker}` in the values of this process's environment variables `names`."""
+    """Fills in `{port}` and `{worker}` in this process's environment variables (`names`)."""
     left = {name: value for name in names if has_names(value := os.environ.get(name, ""))}
     worker = 0
     while any(WORKER in value for value in left.values()):
@@ -67,15 +67,15 @@ FilePath: TypeAlias = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """The app runs in the test process, behind a streaming ASGI transport with lifespan: no sockets, no HTTP parsing.
+    """Runs the app in the test process, with its lifespan, but without sockets and HTTP parsing.
 
-    It shows the cost of the app alone. Its figures are never compared with a served app's.
+    So figures show the cost of the app alone. They are never compared with figures of a real server.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class AsgiSpec:
-    """A server that serves an ASGI app, in processes on a port of the loopback interface."""
+    """Serves an ASGI app, in processes on a port of the loopback interface."""
 
     name: ClassVar[str]
     workers: int = 1
@@ -85,49 +85,51 @@ class AsgiSpec:
     """`httptools` or `h11`; `auto` is httptools if it is installed."""
     _: KW_ONLY
     access_log: bool = False
-    """Log each request, as uvicorn does by default. If False, no figure contains the cost of logging."""
+    """Log each request, as uvicorn does by default."""
     stabilise: bool = True
-    """Use a fixed hash seed and fixed addresses, so that two start-ups behave alike."""
+    """Use a fixed hash seed and fixed memory addresses, so that two start-ups behave alike."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     env: EnvironmentVariables = field(default=(), repr=False)
-    """Environment variables for the server; kept as pairs.
+    """Environment variables for the server. Their values may contain placeholders:
 
-    In values `{boot}` becomes a number that is unique in the test run. `{host}` and `{port}` become the server's
-    address and port. `{worker}` becomes the number of the worker process within its start-up, from 0.
+    - `{boot}` becomes a number that is unique in the test run.
+    - `{host}` and `{port}` become the server's address and port.
+    - `{worker}` becomes the worker process's number in its start-up, from 0.
     """
     uds: bool = False
     """Listen on a Unix socket instead of a port. Each start-up has its own socket, in a temporary directory."""
     tls: bool = False
     """Speak TLS, with a certificate that is made for the test run. Needs `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
-    """Speak TLS with the certificate in this PEM file. Clients trust it for any host. Kept as an absolute path."""
+    """Speak TLS with the certificate in this PEM file. Clients trust it for any host name."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
-    """The PEM file of the private key, without a password. None if `ssl_certfile` has it. Kept as an absolute path."""
+    """The PEM file of the private key, without a password. None if `ssl_certfile` contains the key."""
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
     def is_tls(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the server speaks TLS."""
         return self.tls or self.ssl_certfile is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Uvicorn(AsgiSpec):
-    """Real uvicorn processes on a free port of the loopback interface. Raises PlanError that names every bad value."""
+    """Real uvicorn processes on a free port of the loopback interface. Raises PlanError that lists all wrong values."""
 
     name = "uvicorn"
     port: int = 0
-    """0 takes a free port. A fixed port allows one server at a time, so a test run has a single start-up."""
+    """0 takes a free port. A fixed port allows only one start-up in a test run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gunicorn(AsgiSpec):
     """A real gunicorn with workers from the package `uvicorn-worker`, on a free port of the loopback interface.
 
-    It reads no gunicorn.conf.py: use a `Command` for that. Raises PlanError that names every bad value.
+    It does not read gunicorn.conf.py. To use that file, start gunicorn with a `Command`. Raises PlanError that lists
+    all wrong values.
     """
 
     name = "gunicorn"
@@ -137,7 +139,7 @@ class Gunicorn(AsgiSpec):
 class Granian(AsgiSpec):
     """A real granian. It imports the app by its name, so a test cannot set anything on the served app.
 
-    It has its own HTTP parser, so it takes no `http`. Raises PlanError that names every bad value.
+    It has its own HTTP parser, so it takes no `http`. Raises PlanError that lists all wrong values.
     """
 
     name = "granian"
@@ -147,36 +149,39 @@ class Granian(AsgiSpec):
 class Command:
     """Any program that serves HTTP/1.1 on a given port of 127.0.0.1, or on a given Unix socket.
 
-    Arguments and values of environment variables may contain placeholders. `{port}` is a free port, and `{host}` the
-    address to listen at (127.0.0.1, or `--fileperf-host`). `{boot}` is a number that is unique in the test run.
-    `{uds}`, in place of `{port}`, is the path of a Unix socket to listen on. For TLS, `{certfile}` and `{keyfile}` are
-    the files of a certificate and its key. `{python}`, in arguments only, is the Python that runs the tests.
+    The program's arguments and environment variables may contain placeholders:
 
-    The program has to stay in the foreground. SIGTERM asks it to end, and then its remaining processes are killed.
-    Raises PlanError that names every bad value.
+    - `{port}` is a free port, and `{host}` the address to listen at (127.0.0.1, or `--fileperf-host`).
+    - `{uds}`, in place of `{port}`, is the path of a Unix socket to listen on.
+    - `{certfile}` and `{keyfile}` are the files of a certificate and its key, for TLS.
+    - `{boot}` is a number that is unique in the test run.
+    - `{python}`, in arguments only, is the Python that runs the tests.
+
+    The program has to stay in the foreground. fileperf ends it with SIGTERM, and then kills its remaining processes.
+    Raises PlanError that lists all wrong values.
     """
 
     command: Sequence[str] = field(repr=False)
-    """The program and its arguments, kept as a tuple. A single text is split as a shell does, but no shell runs it."""
+    """The program and its arguments. A single text is split into words as a shell does, but no shell runs."""
     _: KW_ONLY
     env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the program and its build. `{worker}` in a value is 0."""
     cwd: str | os.PathLike[str] | None = None
-    """The working directory of program and build; a relative path starts at the current directory. Kept as text."""
+    """The working directory of program and build. A relative path starts at the current directory."""
     build: Sequence[str] | None = field(default=None, repr=False)
     """A command that runs to its end once in a test run, before the first start-up."""
     ready: str | None = "/"
-    """The path to request until any HTTP answer comes, even 404; None waits for a TCP connection only."""
+    """The server is ready when this path gets any HTTP answer, even 404. If None, a connection is enough."""
     workers: int = 1
-    """How many cores the program gets, and how many of its processes serve. Put this number into `command`."""
+    """How many of the program's processes serve, and how many cores it gets. Put this number into `command`."""
     stabilise: bool = True
-    """Use fixed addresses and, for Python, a fixed hash seed."""
+    """Use fixed memory addresses and, for Python, a fixed hash seed."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
-    """Its name in reports, test ids and baselines.
+    """The command's name in reports, test ids and baselines.
 
-    If None, reports and test ids name its program or Python module, and baselines contain its command.
+    If None, reports and test ids name the program or Python module, and baselines contain the command.
     """
     ssl_certfile: FilePath | None = None
     """The PEM file of its TLS certificate. If None, fileperf makes a certificate for `{certfile}`."""
@@ -211,17 +216,17 @@ class Command:
 
     @property
     def uds(self) -> bool:
-        """Whether it listens on a Unix socket."""
+        """Whether the program listens on a Unix socket."""
         return self._has(UDS)
 
     @property
     def is_tls(self) -> bool:
-        """Whether it speaks TLS, with a certificate from the user or from fileperf."""
+        """Whether the program speaks TLS."""
         return self.ssl_certfile is not None or self._has(CERTFILE)
 
     @property
     def name(self) -> str:
-        """The command's title, or else the name of its program, or of its Python module, as in `python -m granian`."""
+        """The title. Without a title, the name of the program, or of the module after `python -m`."""
         if self.title:
             return self.title
         program = PurePath(self.command[0].replace(PYTHON, "python")).name
@@ -231,18 +236,18 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A server that already runs, on this machine or on an allowed one. Raises PlanError for an invalid address."""
+    """A server that already runs, on this machine or an allowed host. Raises PlanError for an invalid address."""
 
     url: str
-    """`http://` or `https://`, a host, a port, and possibly a path that every request starts with.
+    """The server's address, such as `http://127.0.0.1:8000`. A path in it is put in front of each request's path.
 
-    `http+unix://%2Frun%2Fapp.sock` is a Unix socket.
+    `http+unix://%2Frun%2Fapp.sock` is the Unix socket `/run/app.sock`.
     """
     _: KW_ONLY
     verify: bool | FilePath = True
-    """The PEM file of its certificate, or of the authority that has signed it. Kept as an absolute path.
+    """Which certificates to trust. True trusts the authorities that httpx trusts, and False any certificate.
 
-    True trusts the authorities that httpx trusts, and False any certificate.
+    A path names the PEM file of the server's certificate, or of the authority that has signed the certificate.
     """
 
     def __post_init__(self) -> None:
@@ -307,7 +312,7 @@ def socket_file(spec: ProcessSpec, run_directory: Path) -> str | None:
 
 
 def _check(spec: ProcessSpec) -> None:
-    """Raises PlanError that names every bad value. Turns the environment into pairs, and makes file paths absolute."""
+    """Raises PlanError that lists all wrong values."""
     if problems := list(_problems(spec)):
         raise PlanError(*problems, where=type(spec).__name__)
     object.__setattr__(spec, "env", _pairs(spec.env))
@@ -379,12 +384,12 @@ def _words_problems(name: str, value: object) -> Iterator[str]:
 
 
 def _words(value: Sequence[str]) -> tuple[str, ...]:
-    """Returns a command's words; raises ValueError for a text with an open quote."""
+    """Raises ValueError for a text with an open quote."""
     return tuple(shlex.split(value) if isinstance(value, str) else value)
 
 
 def _pairs(env: EnvironmentVariables) -> tuple[tuple[str, str], ...] | None:
-    """Returns pairs of name and value; None if any of them isn't a text."""
+    """Returns None if any name or value isn't a text."""
     try:
         pairs = tuple(dict(env).items())
     except (TypeError, ValueError):
@@ -406,9 +411,9 @@ _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fa
 
 
 def parse_server(text: str) -> ServerSpec:
-    """Returns the server in `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, `"command:…"` or a URL.
+    """Returns the server in `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"command:…"` or a URL.
 
-    Raises PlanError, with every problem and all valid names, for any other text.
+    Raises PlanError that lists all problems.
     """
     where = f"server {text!r}"
     if text.strip().startswith(URL_STARTS):

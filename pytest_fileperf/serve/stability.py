@@ -6,9 +6,9 @@ from which they are forked (`preload`).
 
 We leave the thresholds of glibc's allocator as they are. Other thresholds would make large bodies up to three times
 cheaper than in production. In a comparison, we switch the allocator's thread caches off. By chance, blocks in these
-caches keep glibc from returning memory to the system. With the caches, requests with a body of 256 KiB had 25 ± 8 page
-faults (mean and deviation of start-ups). Without the caches, they had 27 ± 5. Start-ups that are measured alone keep
-the caches, because streams cost 15 % more without them.
+caches keep glibc from returning memory to the system. With the caches, requests with 256 KiB had 25 ± 8 page faults
+(mean and deviation of start-ups). Without the caches, they had 27 ± 5. Without a comparison, the caches stay on:
+streams cost 15 % more without them.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ LAYOUT = "PYTEST_FILEPERF_LAYOUT"
 """An environment variable. The length of its value moves the stack, and is the seed for moving the heap."""
 _TUNABLES = "GLIBC_TUNABLES"
 _POOL_BYTES, _SMALL_BYTES = 16 << 10, 512
-"""The size of pymalloc's pools, each for objects of one size. The size above which objects come from malloc."""
+"""The size of pymalloc's pools, and of the largest objects in them. malloc makes larger objects."""
 _BALLAST: list[bytes] = []
 """Objects that move the heap, for as long as this process lives."""
 
 
 def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
-    """Returns the environment variables for start-up `boot`. `in_turn`: the start-up belongs to a comparison.
+    """Returns the environment variables for start-up number `boot`. `in_turn` says that it belongs to a comparison.
 
-    A memory layout may be fast or slow by luck, and fixed addresses would repeat it in every start-up. So the layout is
-    moved by an amount that depends on the number `boot`. Several start-ups then average the luck out.
+    A memory layout may be fast or slow by luck. So each number has another layout, and several start-ups average the
+    luck out.
     """
     moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # by less than a page; no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
@@ -128,7 +128,7 @@ def tracer_now() -> str:
 
 
 def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
-    """Returns the test run's environment without tracers, with the variables `stabilising` and `spec.env`."""
+    """Returns the test run's environment without tracers, and adds `stabilising` and `spec.env`."""
     # PYTEST_CURRENT_TEST is left out: servers outlive tests, and the length of its value would move the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

@@ -38,7 +38,7 @@ BACKLOG = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """Loads and reports a worker's app. uvicorn pickles this object for its workers; gunicorn's workers are forks."""
+    """Loads a worker's app, and reports to the test process. uvicorn pickles this object for each worker."""
 
     job: Job
     run_directory: Path
@@ -102,7 +102,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns a socket that listens where the job says. Reports an unusable port, and then raises SystemExit."""
+    """Raises SystemExit, after a report, if the port cannot be used."""
     if (path := socket_file(job.spec, run_directory)) is not None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -138,7 +138,7 @@ def port_of(listener: socket.socket) -> int:
 
 
 def interface_of(app: object) -> str:
-    """Returns the value of uvicorn's setting `interface`. uvicorn's own guess is wrong for some callable objects."""
+    """Replaces uvicorn's own guess, which is wrong for some callable objects."""
     return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
 
 
@@ -219,7 +219,7 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
 
 
 class _Config(Config):
-    """uvicorn's settings, and a `load` that starts the app in our way. uvicorn pickles this object for each worker."""
+    """uvicorn's settings, with our own `load`. uvicorn pickles this object for each worker."""
 
     def __init__(self, start: WorkerStart) -> None:
         self.start = start

@@ -1,6 +1,6 @@
 """Measures the code here alone: start, warm-up, rounds, end, then the next start-up, as often as needed.
 
-The last start-up keeps running. The next measurement of the same server uses this start-up as its first.
+The last start-up keeps running. It is the first start-up for the next measurement of the same server.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 def measure_alone(plan: Plan, rig: Rig, *, most_loads: int = 1) -> Measured:
     """Measures the code here, without another version.
 
-    If `most_loads` is more than 1, the load repeats until its figures are certain, at most `most_loads` times. Of
-    these, loads on a busy machine are left out. If the machine was always busy, the last load counts.
+    Repeats the load until its figures are certain, at most `most_loads` times. Leaves out loads on a busy machine. If
+    the machine was always busy, the last load counts.
     """
     return _Alone(plan, rig).measured(most_loads=most_loads)
 
@@ -100,7 +100,6 @@ class _Alone:
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self, most_loads: int) -> list[Run]:
-        """Repeats loads until their figures are certain or time is over. If possible, omits runs on a busy machine."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
         limit_s = min(60.0, most_loads * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
@@ -198,7 +197,7 @@ class _Alone:
 def level_error(gate: Sequence[str], recording: Recording) -> float:
     """Returns the largest relative standard error of the metrics in `gate`; 0.0 if none is known.
 
-    Percentiles, counts and start-ups are left out.
+    Leaves out percentiles, counts and start-ups.
     """
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]

@@ -64,7 +64,7 @@ class TimeBudget:
             self._kept[comparison.plan.test.nodeid] = comparison
 
     def judged(self, nodeid: str, results: Sequence[Result], error: Exception | None) -> None:
-        """Makes `results` and `error` final, unless more time is likely to decide the comparison kept for `nodeid`."""
+        """Makes `results` and `error` final, unless more time is likely to decide the comparison."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid].needs_s <= 0:
@@ -72,9 +72,9 @@ class TimeBudget:
             self._decided[nodeid] = results, error
 
     def decided(self, nodeid: str) -> tuple[Sequence[Result], Exception | None] | None:
-        """Returns (results, error or None), the whole load's result first. Returns None if nothing is final yet."""
+        """Returns the final results and the error of a measurement. None if nothing is final yet."""
         return self._decided.get(nodeid)
 
     def needs_s(self, test: str) -> float:
-        """Returns how many more seconds `test` (a node id) likely needs; 0.0 if none of its comparisons continues."""
+        """Returns how many more seconds the undecided comparisons of `test` (a node id) likely need."""
         return sum(own.needs_s for own in self._kept.values() if own.plan.test.item == test)

@@ -1,4 +1,4 @@
-"""Makes the loads of a search for the capacity, for one server or for both versions alternately.
+"""Searches for the capacity: the highest rate at which no limit breaks. Loads one server, or two alternately.
 
     start-up 1 | closed loop | 140/s | 280/s | 190/s | 170/s … | start-up 2 | 178/s | 185/s | … | start-up 3 | …
 
@@ -110,7 +110,7 @@ class RateSearch:
         return made(rate=rate, low=low, high=high, confidence=RULES.confidence, limit=self._knee(rate))
 
     def recording(self) -> Recording:
-        """Returns a recording of the loads near the capacity. Each start-up has its own `capacity` in it, if known."""
+        """Returns a recording of the loads near the capacity. Each start-up in it has its own `capacity`."""
         found, capacity = self.estimate(), self.capacity()
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
         rates = {boot: math.exp(log) for boot, log in known.items()}
@@ -126,9 +126,9 @@ class RateSearch:
         return replace(recording, boots=tuple(with_capacity))
 
     def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
-        """Returns the evidence of start-up `boot`, as one version's part of a pair.
+        """Returns the figures of start-up `boot`, for a comparison of two versions.
 
-        The evidence has a capacity only if `found`, the estimate from all loads, has one for this start-up.
+        `found` is the estimate from all loads. If it knows this start-up's capacity, the figures include the capacity.
         """
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
@@ -147,10 +147,9 @@ class RateSearch:
         )
 
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
-        """Returns the runs of loads that met the limits at 85 to 103 % of their start-up's capacity.
+        """Returns the runs at 85 to 103 % of the capacity that met the limits, or else the nearest run.
 
-        `of_boots` has capacities by start-up. For start-ups that it lacks, `rate` is the capacity. If there is no such
-        load, returns the fastest one that met the limits. If none met them, returns the slowest one that got answers.
+        `of_boots` has start-ups' capacities. For other start-ups, `rate` is the capacity.
         """
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
@@ -164,7 +163,7 @@ class RateSearch:
         return [min(answered, key=lambda pair: pair[0].rate)[1]]
 
     def _knee(self, rate: float) -> Limit:
-        """Returns the first clear bottleneck in loads that broke a limit at `rate` or faster; else UNCLEAR."""
+        """Returns the bottleneck of loads that broke a limit at `rate` or faster. UNCLEAR if none is found."""
         paired = zip(self._tried, self._runs, strict=True)
         above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]

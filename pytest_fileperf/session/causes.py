@@ -1,4 +1,4 @@
-"""Finds the causes of lost time, or the functions that use CPU time, with further short loads under observation.
+"""Finds out why requests got slower, or which functions use CPU time. For this, it observes further short loads.
 
 Observation slows a server down, so no figure or verdict uses these loads.
 """
@@ -65,7 +65,7 @@ class Looked:
 
 
 def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
-    """Returns a load's figures; `cpu_s` is CPU seconds per request. None if some are unknown, or for burst or ramp."""
+    """Returns the figures that `loss_of` needs. `cpu_s` is CPU seconds per request. None if a figure is unknown."""
     rounds, latency = recording.measured(), recording.latency()
     answered = sum(round_.requests + round_.failed for round_ in rounds)
     if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):
@@ -82,9 +82,9 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns the time per request lost from `base` to `now`, and how much other programs may have raised latency.
+    """Returns the time that each request lost from `base` to `now`, and other programs' possible effect on latency.
 
-    The second value is an upper bound, log(1 + delay ÷ `base`'s latency). Returns (None, 0.0) if the loss is unknown.
+    The second value is an upper bound, as a log ratio. Returns (None, 0.0) if the loss is unknown.
     """
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
@@ -95,9 +95,8 @@ def explain_loss(
 ) -> Explanation:
     """Returns why the new version's requests are slower: they wait, or functions use more CPU time.
 
-    `sides` are the old and the new version, `cores` is where the profiler runs. `changed` maps import names of changed
-    packages to `name old → new`. Functions are searched only if CPU time is a good part of `loss`, or if `loss` is
-    None.
+    `sides` are the old and the new version, and `cores` is where the profiler runs. `changed` maps import names of
+    changed packages to texts: `{"yaml": "PyYAML 6.0.1 → 6.0.2"}`.
     """
     if loss is None:
         return _explain_growth(plan, sides, cores, changed)
@@ -121,8 +120,8 @@ def _waited_for(
 ) -> tuple[str, Stalls | None, Limit | None]:
     """Returns (a text about what requests waited for, the event loop's stalls, the server's limit).
 
-    If the loads for this fail, the text is empty, and both other values are None. Stalls that explain little of the
-    loss are returned as None.
+    If the loads for this fail, the text is empty, and both other values are None. Stalls are None if they explain
+    little of the loss.
     """
     seen: list[tuple[Run, Recording]] = []
     try:
@@ -168,7 +167,7 @@ def _stalls_in(run: Run, recording: Recording) -> Stalls | None:
 
 
 def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
-    """Returns the CPU seconds per request: of the workers' main threads, and of their other threads."""
+    """Returns CPU seconds per request: (in the workers' main threads, in their other threads)."""
     workers, samples = run.boot.worker_pids, run.boot.samples
     seen = [[use for use in sample.server if use.pid in workers] for sample in (*samples[:1], *samples[-1:])]
     mains = [sum(use.main_cpu_ns or 0 for use in uses) for uses in seen]
@@ -180,7 +179,7 @@ def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
 
 
 def _failed_in(run: Run) -> str:
-    """Returns an error if over 1 % of requests failed, because a profile then shows failures; else an empty text."""
+    """If over 1 % of requests failed, returns a text, because a profile would show failures. Else empty."""
     failed = sum(round_.failed for round_ in run.rounds)
     made = failed + sum(round_.requests for round_ in run.rounds)
     return f"{failed:,} of {made:,} requests failed during the profile" if failed > made / 100 else ""
@@ -252,14 +251,14 @@ def with_slow_start(result: Result, look: Callable[[], tuple[list[ImportTimes], 
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
-"""For each version: its profile, and the profile of each single look (a short load with a profiler). If only one
-version is profiled, its tuple of looks is empty."""
+"""For each version: its profile, and the profile of each look (a short load with a profiler). If only one version is
+profiled, its tuple of looks is empty."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
-    """Returns each version's profile, or why there is none. Loads each version twice: A B B A for versions A and B."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     try:
+        # Two versions are loaded in the order A B B A.
         for index in (*range(len(sides)), *reversed(range(len(sides)))):
             sampled, requests = _look(plan, sides[index], cores)
             if threads_work(sampled):

@@ -1,10 +1,10 @@
-"""Measures two versions alternately, pair by pair, until every gate is decided or the time is over.
+"""Measures the old and the new code alternately, until each change is decided or the time is over.
 
     start base + now | probe | base now now base … | start base + now | base now base now … | … | find the bottleneck
     └─────────────────── pair 1 ───────────────────┘└────────────── pair 2 ───────────────┘
 
-`base` is the old version, and `now` is the new one. Each pair has a new start-up of each, stabilised alike
-(`serve.stability`). The two start-ups differ by their code and by chance. Chance is different in each pair.
+`base` is the old version, and `now` is the new one. A probe is a short first load, which shows how long requests take.
+Each pair starts both servers anew, because chance makes one start-up slower than another.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 # 500 …, nothing in time, a reset      broken                           none: one more try, then an error
 
 _MISSING = frozenset({400, 404, 405, 410, 415, 422, 501})
-"""Statuses from servers that lack this endpoint, or take other methods, parameters or bodies. The old version may not
-know a changed endpoint's parameters. Frameworks answer that with either 400 or 422."""
+"""Statuses from a server that lacks this endpoint, or has it with other methods or parameters. If parameters are
+unknown, frameworks answer with either 400 or 422."""
 _UNANSWERED = frozenset({"connect", "timeout", "disconnected", "protocol"})
 
 
@@ -89,7 +89,7 @@ class Answer(Enum):
 
 
 def answer_of(rounds: Sequence[Round]) -> Answer:
-    """Returns how a version's first requests were answered. GOOD if a request succeeded, or if none failed."""
+    """Classifies the answers to a version's first requests. One successful request is enough for GOOD."""
     kinds = {failure.kind for round_ in rounds for failure in round_.failures}
     if not kinds or any(round_.requests for round_ in rounds):
         return Answer.GOOD
@@ -101,7 +101,6 @@ def answer_of(rounds: Sequence[Round]) -> Answer:
 
 
 def failures_of(rounds: Sequence[Round]) -> tuple[Failure, ...]:
-    """Returns the rounds' failures, merged by kind. The most frequent kind is first."""
     return merge_failures(failure for round_ in rounds for failure in round_.failures)
 
 
@@ -117,7 +116,7 @@ def described(failures: Sequence[Failure]) -> str:
 
 
 class _NoBaseError(Exception):
-    """The old version did not start, but the test goes on without it."""
+    """The old version did not start, but the test goes on without that version."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -126,7 +125,7 @@ class _NoBaseError(Exception):
 
 class Sides:
     def __init__(self, base: CodeTree, plan: Plan, rig: Rig, *, is_stored: bool) -> None:
-        """With `is_stored`, `booted` raises _NoBaseError if `base` does not start, because stored figures remain."""
+        """`is_stored` says that the old version also has stored figures. Then its failed start raises _NoBaseError."""
         self._base = base
         self._is_stored = is_stored
         self.plan = plan
@@ -134,15 +133,11 @@ class Sides:
         self._chance = rig.chance
         self._first_boot = rig.chance.randrange(1 << 31)  # PYTHONHASHSEED ends at twice this
         self._why_fresh = ""
-        """If only one version can be forked: why both import the app anew for each start-up. Else empty."""
+        """Why both versions import the app anew for each start-up, although one of them could be forked. Else empty."""
 
     @contextmanager
     def booted(self, number: int) -> Iterator[BothServers]:
-        """Starts both versions in random order, yields both servers, and ends them. Raises _NoBaseError.
-
-        Both import the app at the same time, because real apps take seconds. But if start-ups are measured, one version
-        starts after the other.
-        """
+        """Starts both versions, yields the old and the new server, and ends them. Raises _NoBaseError."""
         self._pool.close()
         with ExitStack() as stack:
             base, now = self._launched(number, stack)
@@ -171,6 +166,7 @@ class Sides:
         for launch in launches:
             stack.callback(launch.ask_to_stop)
         servers: dict[Side, RunningServer] = {}
+        # Real apps take seconds to import, so both import at the same time, unless start-ups are measured.
         for step in () if self.plan.times_starts else (ProcessLaunch.import_ahead, ProcessLaunch.hold):
             for side in Side:
                 with self._starting(side):
@@ -225,7 +221,7 @@ class Sides:
 
     @contextmanager
     def _starting(self, side: Side) -> Iterator[None]:
-        """If the old version fails to start, and the test can go on without that version, raises _NoBaseError."""
+        """If the test can go on without the old version, raises that version's start errors as _NoBaseError."""
         try:
             yield
         except FilePerfError as error:
@@ -246,11 +242,12 @@ class Sides:
 def measure_in_turn(
     plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool = False, base_alone: bool = False
 ) -> Measured | Reason:
-    """Loads both versions alternately and judges the changes. Returns a reason if they cannot be compared.
+    """Loads both versions alternately and judges the changes. If no comparison is possible, returns the reason.
 
-    With `is_stored`, `base` is a baseline's code. If it does not start, returns a reason instead of raising. With
-    `base_alone` the old version is also loaded alone, because its stored figures come from such a load. A server that
-    is loaded alternately is slower. Raises PlanError if the server, or a tracer, prevents a comparison.
+    `is_stored` says that `base` is a baseline's code. A failed start of this code then gives a reason, not an error.
+    With `base_alone` the old version is also loaded alone, for the comparison with its stored figures. These come from
+    such a load, because an alternately loaded server is slower. Raises PlanError if this kind of server, or a tracer,
+    prevents a comparison.
     """
     refuse_base(plan, base)
     comparison = None if rig.time is None else rig.time.kept(plan.test.nodeid)
@@ -296,21 +293,20 @@ class Comparison:
         self._pairs: dict[SubjectName, list[Pair]] = {subject: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False
-        """Whether the old version has failed once, in its setup or in all of its first requests. A second time raises
-        the error."""
+        """Whether the old version has failed once, in its setup or in all first requests. A second failure raises the
+        error."""
         self._works: BothWorks = (plan.work, plan.work)
         self._pair_ns = plan.first_pair_ns
-        """The least time for which the next start-ups, of both versions together, will be loaded."""
+        """The least time for which the next two start-ups (old and new code) are loaded, together."""
         self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
-        """How long one turn (a slice of load) on each version took together, in the latest pair of start-ups."""
+        """The average time for two slices of load, one on each version, in the latest start-ups."""
         self._latency_ns = 0
-        """How long a request to the slower version took in the probes (first short loads)."""
+        """A request's duration on the slower version, in the probes (first short loads)."""
         self._probes: dict[Side, Run] = {}
-        """Each version's run in the probe. The first pair of start-ups counts these runs as warm-up, and empties this
-        mapping. No figure uses them."""
+        """Each version's probe. Its requests count as warm-up, so no figure uses them."""
 
     def go_on(self, plan: Plan) -> None:
-        """Lets the next call of `result` go on with the undecided gates, in the time that `plan` gives."""
+        """Prepares another call of `result`, which gives the undecided metrics the further time in `plan`."""
         self.plan = self._sides.plan = replace(plan, alpha=self.plan.alpha, first_ns=self.plan.first_ns)
         self._begun_s = self._rig.clock() - self.spent_s
         self._pair_ns = plan.first_pair_ns
@@ -338,7 +334,7 @@ class Comparison:
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
-        """Returns (total time that `subject` likely needs to be decided) ÷ (time so far). 1.0 if more does not help."""
+        """Returns (total time that will likely decide `subject`) ÷ (time so far). 1.0 if more time does not help."""
         times = (
             times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self.plan.alpha)
             for item in found
@@ -382,10 +378,7 @@ class Comparison:
         self._works = work_on(servers[Side.BASE], self._base.title), work_on(servers[Side.NOW], "")
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
-        """Judges by all pairs so far, and plans the next pair. Returns whether no gate needs another pair.
-
-        The latest pair has index `number` and began at `pair_begun_s`.
-        """
+        """Judges by all start-ups so far. Returns False if more are needed, and plans how long to load them."""
         now_s, plan = self._rig.clock(), self.plan
         more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
         # The last pair is followed by a load that shows what limits the code here. A millisecond is left, so that
@@ -414,11 +407,9 @@ class Comparison:
     # --- loading
 
     def _probed(self, servers: BothServers) -> Reason | None:
-        """Measures how long a request takes on each version. Returns None, or the reason why both cannot be compared.
+        """Measures how long a request takes on each version. If both cannot be compared, returns the reason.
 
-        Possible reasons are an unexpected answer, no answer, and requests too slow for the comparison's time. Raises
-        BaseFailedError if the old version fails all requests. If the new version fails all, returns a reason. The error
-        comes later, when the new version is measured alone.
+        Raises BaseFailedError if the old version fails all requests.
         """
         probe, work, later = self.plan.probe, self.plan.work.name, 0.0
         for side in reversed(Side):
@@ -437,6 +428,7 @@ class Comparison:
             if answer is Answer.OTHER:
                 said, details = f"{whose} gave another answer to {work} than this test expects", (described(failures),)
                 return Reason(kind=ReasonKind.INCOMPARABLE, side=side.name.lower(), text=said, differences=details)
+            # If the new code is broken, its error comes later, when that code is measured alone.
             if answer is not Answer.GOOD:
                 said, details = f"{whose} gave no successful answer to {work}", (kinds,)
                 return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said, differences=details)
@@ -605,10 +597,9 @@ class Comparison:
     def _judged(
         self, subject: SubjectName, measurement: Measurement, base: Recording, by_others: float
     ) -> tuple[MetricComparison, ...]:
-        """Returns each gated metric's outcome, INCONCLUSIVE if the load or the old version cannot be trusted.
+        """Returns the gated metrics' outcomes: INCONCLUSIVE if the load or the old version cannot be trusted.
 
-        `by_others` says how much of the latencies' change, as a log ratio, may come from other programs. The result is
-        empty if code is compared with itself.
+        `by_others` is the part of the latencies' change that other programs may have caused, as a log ratio.
         """
         found = self._found.get(subject, ())
         if self._rig.time is not None:
@@ -651,9 +642,9 @@ def _seconds(ns: int) -> str:
 
 
 def _under_way_ns(run: Run) -> int:
-    """Returns how long a connection typically waits for a request, a journey's pauses included; 0 without requests.
+    """Returns how long a request typically takes, with a journey's pauses. 0 without requests.
 
-    Long requests count more than short ones, because a turn ends only after its slowest request.
+    Long requests count more, because a slice of load ends only after its slowest request.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)

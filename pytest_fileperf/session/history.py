@@ -1,4 +1,4 @@
-"""Adds a session's comparisons to a history.
+"""Adds a session's comparisons to a history: a file with the changes that earlier sessions measured.
 
 Measures a history's steps (lasting changes) and renewed baselines again.
 """
@@ -42,8 +42,7 @@ _VOID = frozenset((
 ))  # fmt: skip
 """Comparisons with such a reason never enter a history: something other than the code may have changed the figures."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
-"""Keys of `Result.identity` that may differ between comparable runs. The same is true for its server's key
-`stabilised`."""
+"""Keys of `Result.identity` that may differ between comparable runs."""
 _SALT = sha256(b"pytest-fileperf history").hexdigest()[:32]
 
 
@@ -67,18 +66,19 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a digest of request, load, server and setup: equal for comparable runs.
+    """Returns a digest of a test's request, load, server and setup. Comparable runs have equal digests.
 
-    It is slow to make, so values are hard to guess.
+    A digest is slow to compute, so that nobody can guess the values from it.
     """
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
+        # This key may also differ between comparable runs.
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
     return slow_digest(json.dumps(held, sort_keys=True, default=str), _SALT)[-8:]
 
 
 def added(results: Sequence[Result], history: Path, source: Source) -> tuple[list[Result], str]:
-    """Appends a session's results to a history. Returns the results and a sentence about the history.
+    """Appends results to a history. Returns the results and a sentence about the history.
 
     The returned results also have their changes since the newest Git tag, if known. Raises RecordError.
     """
@@ -113,10 +113,9 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
 
 
 def with_release(results: Sequence[Result], history: Path, run: Run, source: Source) -> list[Result]:
-    """Returns results whose comparisons have `since_release`: the change since the newest tag before the run's code.
+    """Returns the results with `since_release`: each metric's change since the newest Git tag, from the history.
 
-    The changes come from the history. Results of a comparison with that tag's code stay as they are. Raises
-    FilePerfError.
+    Raises FilePerfError.
     """
     repository = find_repository(source.rootdir) if history.exists() else None
     words = ("describe", "--tags", "--abbrev=0", "HEAD" if run.dirty else "HEAD^")
@@ -131,6 +130,7 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
     }
 
     def told(result: Result) -> Result:
+        # This comparison was already with the tag's code.
         if result.verdict.old_tree == source.tree_of(commit):
             return result
         nodeid, comparisons = result.test.nodeid, result.verdict.comparisons
@@ -144,12 +144,12 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
 # --- Measures a test at two commits again, alternately, in a clone
 
 _TIME = "60s"
-"""`max_duration` of these measurements: twice the default, so that fewer of them are undecided."""
+"""`max_duration` for these measurements: twice the default, so that fewer stay undecided."""
 _PATIENCE_S = 600.0
 
 
 def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
-    """Measures again the commits before and after the last lasting change of each trend. Yields lines for the user.
+    """Measures the commits before and after each trend's last lasting change again. Yields lines for the user.
 
     The lines say whether the change is confirmed, and how to find its commit.
     """
@@ -179,7 +179,7 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
 
 
 def _answer(found: MetricComparison | None, step: Step) -> str:
-    """Returns `yes`, `no` or `not decided`: is the step confirmed? The comparison's change, or a reason, follows."""
+    """Returns whether the step is confirmed, such as `yes, +8.1 % [+6.0, +10.2], measured again`."""
     if found is None or found.change is None or found.low is None or found.high is None:
         why = sentence(found.reason) if found is not None else ""
         return f"not decided: {why or 'both commits could not be compared'}"
@@ -205,10 +205,10 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Compares the code of each renewed baseline with the code of the baseline before it. Yields lines for the user.
+    """Compares each renewed baseline's code with the code of the baseline before. Yields lines for the user.
 
-    It leaves out pairs of baselines that a run has already compared.
-    `paths` are histories, and `name` selects tests. The first history gets the new comparisons.
+    Leaves out comparisons that a run has already made. `paths` are histories, and `name` selects tests. The first
+    history gets the new comparisons.
     """
     commits = {run.tree: run.commit for run in read(paths)[0] if run.commit and not run.dirty}
     series = [trend.series for trend in trends_of(paths, name=name)[0]]
@@ -227,9 +227,9 @@ def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
 
 
 def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[MetricComparison]:
-    """Measures test `nodeid` at commit `after` against `before`; returns its comparisons. Raises FilePerfError.
+    """Measures a test at commit `after` against commit `before`; returns its comparisons. Raises FilePerfError.
 
-    pytest runs with `options` in a clone of the repository here. The user's files, index and branches stay as they are.
+    pytest runs with `options` in a clone, so the user's files, index and branches stay as they are.
     """
     repository = find_repository(Path.cwd())
     if repository is None:
@@ -258,6 +258,6 @@ def _compared(before: str, after: str, nodeid: str, *options: str) -> Sequence[M
 
 
 def _item_of(nodeid: str) -> str:
-    """Returns pytest's node id, without the `#…` for a measurement, part or step. Parameters may have a `#`."""
+    """Returns pytest's node id, without our suffix: `test_a[x#1]#upload` gives `test_a[x#1]`."""
     name, bracket, rest = nodeid.rpartition("]")
     return name + bracket + rest.partition("#")[0]

@@ -1,4 +1,4 @@
-"""Loads running servers and observes them meanwhile, from generator processes or from this process."""
+"""Loads running servers, from generator processes or from this process, and observes the servers meanwhile."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 
 BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
-"""The old version's server, then the new one's. A `Side` is an index into both."""
+"""The old version's server, then the new one's. `Side` has the indices."""
 Cores: TypeAlias = frozenset[int] | None
 """CPU cores for the load generators; None if they may use any."""
 _OF_ALL: Mapping[str, Any] = {
@@ -61,23 +61,23 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 
 
 class Loader:
-    """Makes loads: from generator processes, or from this process if the app runs here too. Its maker must close it."""
+    """Loads servers from generator processes, or from this process if the app runs here. Its maker must close it."""
 
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
     ) -> None:
-        """`family` is the client library for journeys that name none. With a `cluster`, its workers make the load."""
+        """`family` is the client library for journeys that name none. A `cluster` has workers that make the load."""
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
         self._network = network
         self._family = family
         self._files = PayloadFiles()
         self.paths: set[tuple[str, str]] = set()
-        """The (method, path) of each request that journeys made, until the session clears it."""
+        """The (method, path) of each request that journeys made. The session clears this set."""
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
         self._at_work: WeakKeyDictionary[RunningServer, tuple[str, float]] = WeakKeyDictionary()
-        """Servers still at work after their last load: that load's name, and the cores in use beyond idle use."""
+        """For servers still at work after their last load: (the load's name, cores in use beyond idle use)."""
 
     def close(self) -> None:
         with ExitStack() as closing:
@@ -193,9 +193,9 @@ class Loader:
         trees: TreeWatch,
         plan: LoadPlan | Alternation,
     ) -> Iterator[list[float]]:
-        """Yields a list. After the block, it says how many cores each server still uses beyond its idle use.
+        """Yields a list that is filled after the block: how many cores each server still uses, without its idle use.
 
-        The number is 0.0 for a server that soon has no more work.
+        0.0 means that the server soon finished its work.
         """
         left = [0.0] * len(servers)
         looks = _leaves_work(plan)
@@ -254,9 +254,9 @@ class Loader:
     def _processes(
         self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
     ) -> tuple[GeneratorProcess, ...]:
-        """Returns the last load's generators; empty if it was a single one on this machine.
+        """Returns the last load's generators. Empty for a single generator on this machine.
 
-        `lost` has their errors by number.
+        `lost` has the generators' errors by number.
         """
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
@@ -286,7 +286,7 @@ def _check(servers: Sequence[RunningServer]) -> None:
 
 
 def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
-    """Returns (begin, end) of each interval in which the warm-up loaded a version, in ns before the warm-up's end."""
+    """Returns when the warm-up loaded a version: (begin, end) in ns before the warm-up's end."""
     if isinstance(plan, LoadPlan):
         return [(plan.warmup_ns, 0)]
     before = [plan.measured_from_ns - edge for edge in plan.pacing(side).edges]
@@ -294,13 +294,10 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
 
 
 def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int], *, ended_ns: int = 0) -> float:
-    """Returns the time that a server's work took ÷ its CPU time; 1 if nobody else used its cores.
+    """Returns how many times longer a server's work took because other programs used its cores. 1.0 for no delay.
 
     `sides` has the samples of all servers that were loaded alternately, and `side` is this server's index. `ended_ns`
-    is the CPU time of the servers' processes that ended during the load. Two upper bounds are known for the delay by
-    other processes, and the lower one is used. The first is the time that others kept `cores` busy, even in the
-    server's idle time. The second is the main thread's wait for a core, even if the server's other threads used that
-    core. Time that a virtual machine's host took is added in full, because the main thread's wait does not include it.
+    is the CPU time of server processes that ended during the load.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -313,13 +310,16 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
     if min(*ran_ns, main_ns) <= 0:
         return 1.0
     others_ns = (busy_ns - sum(ran_ns) - ended_ns) / len(sides)
+    # Both are upper bounds. Other programs also use the cores while the server is idle. And the main thread may wait
+    # for the server's own threads.
     by_others = max(0.0, min(others_ns / ran_ns[side], waited_ns / main_ns))
+    # The main thread's wait lacks the time that a virtual machine's host took. So that time is added in full.
     # A factor of 1.5 hid half of the time that nine test runs on two cores lost to each other.
     return 1 + stolen_ns / sum(ran_ns) + 3 * by_others
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Returns the properties of `stabilised` that stayed equal. With frequent page faults, `addresses` did not."""
+    """Returns the properties that stayed equal during the load. Frequent page faults change memory `addresses`."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
@@ -333,11 +333,10 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Returns `run`. If its number of connections seems to limit it, adds latencies on one connection (`boot.alone`).
+    """Returns `run`, with latencies on one connection (`boot.alone`) if requests may have waited for each other.
 
-    Only these latencies show whether requests wait for each other. `load` measures them in a short load on the same
-    start-up. This load is skipped for a rate, and for a fixed number of requests. It is also skipped if a request takes
-    longer than `left_s`.
+    On a single connection, no request waits for another. `load` makes this short load, unless a request takes longer
+    than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):
@@ -381,7 +380,7 @@ def after_probe(run: Run, probe: Run) -> Run:
 
 
 def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
-    """Joins runs of one load into a recording. For a part or step, the recording lacks facts about the whole load."""
+    """Joins runs of one load. For a part or step, the recording lacks facts about the whole load."""
     first, is_whole = runs[0], not part and not step
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}

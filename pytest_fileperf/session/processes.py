@@ -25,8 +25,7 @@ class ServerTree:
         self._began_ns = self.cpu.spent_ns()
         self._most_bytes = 0
         self._own = self._found_own()
-        """Process ids of the server's workers and their parents. All its other processes are children that work for
-        these."""
+        """Process ids of the server's workers and their parents. All other processes count as children."""
         self._before_ns = self.cpu.own_ns()
         self._first = frozenset(self.pids)
         self._seen = set(self._first)
@@ -62,13 +61,13 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of the server's processes ended. 0 if each of them was only started during the load."""
+        """How many processes ended during the load. 0 if all processes from the load's begin still run."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
     @property
     def has_passing_children(self) -> bool:
-        """Whether ended children did a tenth of the work. Such children end before each can be given all cores."""
+        """Whether children that have ended did at least a tenth of the work."""
         return self.cpu.ended_ns >= max(50_000_000, self._grown_ns() / 10)
 
     @property
@@ -88,7 +87,7 @@ class ServerTree:
 
     @property
     def peak_rss_bytes(self) -> int | None:
-        """Peak memory of the processes; None if unknown. At least the most in one sample, because children may end."""
+        """Peak memory of the processes, including children that have ended. None if unknown."""
         lasting = peak_rss_bytes(self.pids)
         return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
 
@@ -107,12 +106,10 @@ class ServerTree:
 
 
 class TreeWatch:
-    """Observes the processes of servers within the `with` block, in a thread.
+    """Observes servers' processes within the `with` block, in a thread.
 
-    Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
-    cores of the test run. A child is found a moment after it begins. If children end too soon for that, all servers get
-    all cores, so that their children begin with all cores. This includes servers without such children, because all
-    servers are compared.
+    With `all_cores`, the workers' child processes get all of the test run's cores, and the workers keep their own. If
+    children end too soon for this, all servers get all cores.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
@@ -173,6 +170,7 @@ class TreeWatch:
             tree.look()
         if not self._all_cores:
             return
+        # Children begin with their parent's cores. All servers get them, because all servers are compared.
         with_servers = any(tree.has_passing_children for tree in self.trees)
         wanted = {pid for tree in self.trees for pid in (tree.pids if with_servers else tree.children)}
         give_all_cores(wanted - self._given)

@@ -61,9 +61,9 @@ class Rig:
         )
 
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
-        """Returns a function that shows a load's progress. Its elapsed time counts from this call.
+        """Returns a function that shows a load's progress. The elapsed time counts from this call.
 
-        The function takes the start-up's number, from 1 on, the number of requests before that load, and the load's
+        The function takes the start-up's number (from 1 on), the number of requests before that load, and the load's
         progress. `total_s` is the time of the whole measurement, None if unknown.
         """
         begun_s = self.clock()
@@ -94,27 +94,25 @@ class Measured:
     log: tuple[str, ...] = ()
     """A server's last log lines after an answer with a status of 500 or more; else empty."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
-    """The code files that the server has loaded. After a comparison, the old version's."""
+    """The code files that the server has loaded. After a comparison, these are the old version's files."""
     base_alone: Recording | None = None
-    """A recording of the old version, loaded alone. None unless `measure_in_turn` was called with `base_alone`."""
+    """A recording of the old version, loaded alone. None if the comparison did not ask for this load."""
     why_not: Reason | None = None
     notes: tuple[str, ...] = ()
-    """Texts for the user about an old version that could not be measured. Each may have several lines."""
+    """Texts for the user about an old version that could not be measured."""
 
     def judged(
         self, judge: Callable[[Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        """Returns a copy whose results are judged by `judge`, with `why_not` and `notes`.
-
-        Judges the parts first. They use some of the session's allowed probability of a false alarm. The whole load gets
-        the remainder.
-        """
+        """Returns a copy with the results that `judge` returns, and with `why_not` and `notes`."""
+        # Parts are first: they use some of the session's allowed probability of a false alarm. The whole load gets the
+        # remainder.
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
-    """Returns notes about how the served app differs from the test's, and why each start-up imports it anew."""
+    """Returns notes: how the served app differs from the test's app, and why each start-up imports the app anew."""
     found = (
         Note(kind=NoteKind.SET_BY_TEST, texts=tuple(map(" ".join, server.changed))),
         Note(kind=NoteKind.NOT_AS_MADE, texts=tuple(f"{name} ({why})" for name, why in server.own)),
@@ -127,7 +125,7 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the whole load's result, then each part's and step's. All have the same bottleneck."""
+    """Returns the whole load's result, then each part's and step's result. All have the same bottleneck."""
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own, test = recording_of(runs, *subject), whole.test.of(subject)

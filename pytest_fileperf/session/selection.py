@@ -1,6 +1,6 @@
-"""Finds the tests that a change can affect, by the files that their servers loaded for their baselines.
+"""Finds the tests that a change can affect, because their servers loaded a changed file.
 
-A test is left out only if everything that it runs is known and unchanged. In doubt it is measured.
+A test is left out only if everything that it runs is known and unchanged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pytest_fileperf.versions.source import Source
 from pytest_fileperf.versions.tree import CodeTree
 
 _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
-"""Files that pytest reads in a test's directory and above. This includes settings files, because a new one may hide
-another."""
+"""Files that pytest reads in a test's directory and above. This includes settings files, because a new settings file
+may hide another."""
 
 
 class Selection:
@@ -31,7 +31,7 @@ class Selection:
         self._change = source.change_since(since.commit)
         begun = self._change.begun
         self.title = since.title if begun == since.commit else f"{begun[:7]}, the last commit shared with {since.title}"
-        """A commit, in words. Changes since this commit cannot affect the tests that are left out."""
+        """The commit, in words. Changes since this commit cannot affect the tests that are left out."""
 
     def why(self, nodeid: str) -> str:
         """Returns why the test must be measured. Empty if no change since the commit can affect it."""
@@ -53,7 +53,7 @@ class Selection:
             found = self._store.find(module, f"{nodeid}#{number}", self._environment)
 
     def _files_of(self, module: str) -> tuple[str, ...]:
-        """Returns the repository's files that pytest would read for a test module. Empty if the module is elsewhere."""
+        """Returns the repository's files that pytest would read for a test module."""
         top, file = self._change.top, (self._rootdir / module).resolve()
         if not file.is_relative_to(top):
             return ()
@@ -77,5 +77,5 @@ class Selection:
 
 
 def _from_index(packages: Mapping[str, str]) -> dict[str, str]:
-    """Returns `packages` except local directories, whose files are compared instead."""
+    """Leaves out packages from local directories, because their files are compared instead."""
     return {name: version for name, version in packages.items() if not version.endswith("(local)")}

@@ -1,4 +1,4 @@
-"""Joins the stages: plans, measures, judges and keeps one test after the other. Knows nothing of pytest."""
+"""Plans, measures, judges and stores one test after the other. Knows nothing of pytest."""
 
 from __future__ import annotations
 
@@ -137,12 +137,12 @@ class Session:
         self._budget = ErrorBudget(gates)
         self._baselines = Baselines(options, rig, self._budget, Environment.current())
         self._sent: dict[str, set[tuple[str, str]]] = {}
-        """By app name, or by server title without an app: the (method, path) of each request."""
+        """The (method, path) of each request, by the app's name. Without an app, by the server's title."""
         self._notes: list[str] = []
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
-        """By index in `results`: the result if nothing is stored, and a function that stores it if the test passes."""
+        """By index in `results`: the result to use if nothing is stored, and the function that stores it."""
         self._shown_to: str | None = None
-        """The node id of the last test that was given a running server."""
+        """The node id of the last test that got a running server."""
         self.results: list[Result] = []
 
     def __enter__(self) -> Self:
@@ -172,7 +172,7 @@ class Session:
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
 
     def covered(self) -> dict[str, Mapping[str, bool]]:
-        """Returns, by app, whether each endpoint has a load test. Empty unless the rig asked servers for endpoints."""
+        """Returns, for each app, whether each endpoint has a load test. Empty if no server was asked for endpoints."""
         self._rig.servers.fetch_own_document()
         documents = self._rig.servers.documents or {}
         found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}
@@ -200,7 +200,7 @@ class Session:
         left(settings, self._rig.servers)
 
     def measure(self, work: Work, settings: Settings, test: TestId) -> Result:
-        """Measures and judges a test's work; returns the whole load's result. Adds it, with its parts, to `results`.
+        """Measures and judges a test's load. Adds its results to `results`, and returns the whole load's result.
 
         Raises FilePerfError if there is nothing to judge, and PerformanceError if the verdict fails the test.
         """
@@ -307,9 +307,9 @@ class Session:
         )
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
-        """Stores the baselines of a test if it has `passed`; without a node id, the baselines of all remaining tests.
+        """If a test has `passed`, stores its baselines. Without a node id, does so for all remaining tests.
 
-        Tries to store all, then raises the first BaselineError. The results say why a baseline was not stored.
+        Tries to store all baselines, then raises the first BaselineError.
         """
         problems: list[FilePerfError] = []
         for place, (without, store) in tuple(self._to_store.items()):
@@ -357,7 +357,7 @@ class Session:
 
 
 def _check_clock() -> None:
-    """Raises PlanError if this process's monotonic clock does not advance with time: no wait would end."""
+    """Raises PlanError if this process's clock stands still or jumps, because no wait would then end in time."""
     before_ns = time.monotonic_ns()
     time.sleep(0.001)
     passed_s = (time.monotonic_ns() - before_ns) / 1e9

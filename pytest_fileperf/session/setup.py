@@ -29,13 +29,13 @@ _WITHOUT = (
     "it lacks the tested endpoint, the test is not compared"
 )
 LEAST_LIMIT_S = 60.0
-"""A setup or teardown may take this long, or as long as the test's `timeout` if it is longer."""
+"""A setup or teardown may take this long. If the test's `timeout` is longer, that time is the limit."""
 Step = Callable[..., object]
 _RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
 
 def entered(settings: Settings, pool: ServerPool) -> object:
-    """Returns the setup's result. Runs the setup only if the running server has not had it yet. Raises SetupError."""
+    """Returns the setup's result. Runs the setup once for each start-up of the server. Raises SetupError."""
     try:
         return pool.entered((settings.setup, settings.teardown), partial(set_up, settings))
     except BaseException:
@@ -72,7 +72,7 @@ def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterato
     """Runs the setup, yields its result, and runs the teardown after the block, even if the block failed.
 
     If the server runs a comparison's old version, `base` is that version's title, and errors are BaseSetupError. If
-    block and teardown fail, the block's error is raised, with the teardown's as a note.
+    block and teardown fail, raises the block's error, with the teardown's error as a note.
     """
     setup, teardown, limit_s = settings.setup, settings.teardown, _limit_of(settings)
     value = None if setup is None else _run("setup", setup, (), server, limit_s, base)
@@ -97,7 +97,7 @@ def _limit_of(settings: Settings) -> float:
 
 
 def running_step() -> str:
-    """Returns the setup or teardown that calls this, even from its tasks and threads, e.g. `setup fill`. Else empty."""
+    """Returns the setup or teardown that runs the calling code, such as `setup fill`. Else empty."""
     return _RUNNING.get()
 
 
@@ -107,7 +107,7 @@ def _name(step: Step) -> str:
 
 
 def setup_identity(settings: Settings) -> dict[str, object]:
-    """Returns the setup's name, or nothing without a setup. Figures compare only with figures of the same setup."""
+    """Returns the setup's name, if there is a setup. Only figures with the same setup are compared."""
     return {} if settings.setup is None else {"setup": _name(settings.setup)}
 
 
@@ -134,10 +134,10 @@ def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupErr
 
 
 def work_of_boot(work: Work, value: object, server: RunningServer, settings: Settings, base: str = "") -> Work:
-    """Returns the work for a start-up. A feed that is a function makes its rows from `value`, the setup's result.
+    """Returns the work (the requests) for a start-up. A feed that is a function gets `value`, the setup's result.
 
-    `base` is the old version's title, else empty. Raises SetupError or BaseSetupError if that function fails, gives no
-    usable rows, or takes longer than a setup may.
+    `base` is the old version's title, else empty. Raises SetupError or BaseSetupError if a feed's function fails or
+    takes too long.
     """
     advice, limit_s = _WITHOUT if base else "", _limit_of(settings)
     try:
@@ -161,7 +161,7 @@ class _LateError(Exception):
 
 @contextmanager
 def _staying(title: str) -> Iterator[None]:
-    """Raises RuntimeError in place of SystemExit. If `title` names a teardown, also in place of a skip."""
+    """Raises RuntimeError in place of SystemExit. In a teardown, also raises it in place of pytest's Skipped."""
     try:
         yield
     except SystemExit as error:

@@ -1,6 +1,6 @@
-"""Compares with a stored baseline. Its code is measured again, alternately with the code here, if it can be found.
+"""Compares with a stored baseline. If the baseline's code can be found, that code is measured again.
 
-    its code                         measured code                      decided by
+    the baseline's code              measured code                      decided by
     is the code here                 here                               the code, which is the same
     is found                         both alternately                   the ratio of both
     is not found                     here                               stored figures
@@ -71,8 +71,8 @@ def title_of(entry: Entry, code: str = "") -> str:
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both versions alternately and judges. If they cannot be compared, measures only the code here.
 
-    In that case, the outcome is NEW if a version lacks the endpoint. It is INCONCLUSIVE if a version gives other
-    answers or is too slow. The same code is a PASS. Raises PlanError if this kind of server cannot run two versions.
+    If a version lacks the endpoint, the outcome is NEW. If a version gives other answers or is too slow, the outcome is
+    INCONCLUSIVE. Raises PlanError if this kind of server cannot run two versions.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -117,8 +117,7 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
 # --- Stored baselines: the figures that earlier runs have stored, and their code
 
 Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
-"""Each result, with the function that stores it. The result already says that it is stored. If the result is not to be
-stored, the function is None."""
+"""Each result, with the function that stores it. The function is None if the result is not to be stored."""
 
 
 class Baselines:
@@ -129,11 +128,10 @@ class Baselines:
         self._environment = environment
         self._store = BaselineStore(options.baselines)
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
-        """By packages: the Python of an environment with these packages, or why there is none. Each is tried only
-        once."""
+        """For each set of packages: the Python of an environment that has them, or why there is none."""
 
     def find(self, test: TestId) -> Entry | None:
-        """Returns the baseline of a whole load or a part, from this machine or another. Raises BaselineError."""
+        """Returns a test's baseline, from this machine or another. Raises BaselineError."""
         return self._store.find(test.module, test.nodeid, self._environment)
 
     def measure(self, plan: Plan, found: Entry | None) -> Measured:
@@ -151,9 +149,9 @@ class Baselines:
         return self._in_turn(plan, found, code, said)
 
     def _code(self, found: Entry) -> tuple[CodeTree | None, str]:
-        """Returns a baseline's code, or None, and a text.
+        """Returns a baseline's code and a text. If the code is None, the text says why.
 
-        The text says why there is no code, or why the code runs with the packages here. Else it is empty.
+        Else the text is empty, or says why the baseline's own packages are not used.
         """
         said, python = "", None
         commit = None if found.commit is None else found.commit.get("id")
@@ -175,13 +173,13 @@ class Baselines:
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
         """Returns each result, with the function that stores it or None. Empty if no baseline is wanted.
 
-        The functions may raise BaselineError. Code that was compared with a baseline is measured again alone, because
-        servers that are loaded alternately have other figures.
+        The functions may raise BaselineError.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
             return []
         levels, kept = {result.test.own: result for result in results}, whole
+        # Servers that are loaded alternately have other figures, so the code is measured again alone.
         if found is not None:
             levels = {own.test.own: own for own in measure_alone(plan, self._rig, most_loads=self._most_loads).results}
             kept = levels[""]
@@ -209,8 +207,8 @@ class Baselines:
     ) -> tuple[Result, Callable[[], None]]:
         """Returns a result with notes about its storing, and the function that stores it.
 
-        `level` is the result of the same code measured alone: its figures are stored. `also` are files other than code
-        that changed during the measurement.
+        The function stores the figures of `level`: the same code, measured alone. `also` are changed files that are not
+        code.
         """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole, source = result.test, not result.test.own, self._rig.source
@@ -254,7 +252,7 @@ class Baselines:
     # --- ways to measure
 
     def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
-        """Measures the code here, which equals the baseline's. The stored figures then show changes of environment."""
+        """Measures the code here, which equals the baseline's. Changed figures then come from the environment."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._by_figures(plan, found, doubt, measured)
@@ -317,7 +315,7 @@ class Baselines:
         return measured.judged(judged)
 
     def _other_files(self, measured: Measured, found: Entry, tree: CodeTree) -> str:
-        """Returns why the baseline's code may have used other files now than when it was stored; else an empty text."""
+        """Returns a text if the baseline's code may have run with other files than when it was stored. Else empty."""
         stored = found.loaded
         if tree.there is None or found.tree is None:
             return ""
@@ -338,7 +336,7 @@ class Baselines:
         measured: Measured | None = None,
         notes: tuple[str, ...] = (),
     ) -> Measured:
-        """Judges by stored figures. `why` says why the baseline's code did not run. Measures if `measured` is None."""
+        """Judges by stored figures only. `why` says why the baseline's code did not run."""
         measured = measured or measure_alone(plan, self._rig)
 
         def judged(result: Result) -> Result:
@@ -373,7 +371,7 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares `unchanged`, a new recording of the baseline's code, with stored figures. Empty without it."""
+        """Compares a new recording of the baseline's code (`unchanged`) with the baseline's stored figures."""
         if unchanged is None:
             return ()
         return judge_world(
@@ -391,7 +389,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether to store the results. A mere PASS is stored only for `all`: small losses would add up."""
+        """Returns whether to store the results. If each PASS replaced its baseline, small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
@@ -407,7 +405,7 @@ class Baselines:
 
     @property
     def _has_code(self) -> bool:
-        """Whether later runs can measure this code again, so that its stored figures need not be exact."""
+        """Whether later runs can measure this code again. If so, stored figures need not be exact."""
         return self._options.confirm != "never" and isinstance(self._rig.source.here, SourceState)
 
     @property
@@ -420,7 +418,7 @@ class Baselines:
 
 
 def _stored_latency(found: Entry | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
-    """Returns the baseline's latencies; None if no comparison has a figure of the baseline."""
+    """Returns the baseline's latencies. None if nothing was compared with the baseline."""
     if found is None or all(comparison.base is None for comparison in comparisons):
         return None
     return Histogram.merged(boot.latency for boot in found.evidence.boots)
@@ -459,9 +457,9 @@ def _others(now: Digests, stored: Digests) -> list[str]:
 
 
 def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
-    """Returns a sentence if code files changed during the measurement (else empty), and the other changed files.
+    """Returns a sentence if code changed during the measurement (else empty), and the other changed files.
 
-    The server's loaded files are the code. If they are unknown, as for a command, all files count.
+    Code means the files that the server loaded. If these files are unknown, every file counts as code.
     """
     changed = source.changed()
     found = loaded.among(map(source.path, changed))

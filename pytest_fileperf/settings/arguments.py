@@ -135,8 +135,9 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
 
 
 def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
-    """Returns how to judge a part or step. The default limit for failed requests is left out. Raises PlanError."""
+    """Returns how to judge a part or step of a load. Raises PlanError."""
     own = for_one_load(resolve(verb={"gate": gate, **keys}))
+    # Without the default limit for failed requests.
     limits = {key: limit for key, limit in own.limits.items() if key in keys}
     return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)
 
@@ -172,7 +173,7 @@ class VerbCall:
     where: str
     """The call, for messages: `POST /upload`."""
     name: str | None = None
-    """The name that the user gave to a part of a load; else None."""
+    """The name that the user gave to a part of a load."""
 
     @classmethod
     def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
@@ -186,7 +187,7 @@ class VerbCall:
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
-    """Returns the call of a method that repeats one request. `also` has keywords that only this method takes."""
+    """Returns the call of a method that repeats one request. `also` lists keywords that only this method takes."""
     valid = (*REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":
@@ -345,9 +346,9 @@ def _repeatable_file(name: str, item: object) -> object:
 
 
 def _read(name: str, source: object) -> Payload | bytes:
-    """Returns an open file's content: for `content` from its position on, for a form from its start, like httpx.
+    """Returns an open file's content. As in httpx, `content` begins at the file's position, a form's file at its start.
 
-    A file on disk becomes a Payload of its path, so that a large file never comes into memory.
+    For a file on disk, returns a Payload, so that a large file never comes into memory.
     """
     from_start, kind = name != "content", type(source).__name__
     if not hasattr(source, "read"):
@@ -374,7 +375,7 @@ def _read(name: str, source: object) -> Payload | bytes:
 
 
 def _path_of(source: object) -> Path | None:
-    """Returns the path of a plain file, after flushing it; None if the path no longer leads to this file."""
+    """Returns the path of an open file on disk, after flushing the file. Else None."""
     file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
     # Other files, such as a GzipFile, also have a descriptor and a name, but give other bytes.
     if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
@@ -399,7 +400,7 @@ def _type_of(filename: str) -> str:
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 STREAM_GATE = ("event_rate", "first_event_p50")
-"""The default gate of `stream`. It lacks requests/s and latency, because the test decides how long its streams take."""
+"""The default gate of `stream`. It lacks requests/s and latency, because the test decides how long a stream lasts."""
 _T = TypeVar("_T")
 
 

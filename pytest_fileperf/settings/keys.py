@@ -1,4 +1,4 @@
-"""The keys of the marker `fileperf`, which are also keywords of the fixtures' methods, and how each value is parsed."""
+"""The keys of the marker `fileperf`, with their parsers. `fileperf.get` and other methods also take these keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_GENERATORS = 256
 
 
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """Returns one problem that names all unknown keys, or an empty tuple if every key is valid."""
+    """Returns one problem for all unknown keys together, or none."""
     known = tuple(valid)
     found = []
     for name in names:
@@ -125,7 +125,7 @@ def _ramp(value: object) -> Ramp:
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
-    """Returns (a stage of a ramp, whether its target is a rate). A plain 0 gives None: it may also mean connections."""
+    """Returns a ramp's stage, and whether its target is a rate. None for a plain 0, which may also mean connections."""
     if not isinstance(item, list | tuple) or len(item) != 2:
         raise ValueError(f"stage {item!r} isn't a time and a target. {_RAMP_FORM}")
     length, target = item
@@ -198,7 +198,7 @@ FLOORS: Mapping[Unit, str] = {
     Unit.SHARE: "1%",
     Unit.COUNT: "2/request",
 }
-"""By the metric's unit, an example of a floor: an absolute change that a tolerance allows in any case."""
+"""Examples of floors, by the metric's unit. A floor is an absolute change that a tolerance always allows."""
 
 
 def _with_floor(share: float, floor: str) -> Tolerance:
@@ -286,10 +286,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Returns a setup or teardown.
-
-    Raises ValueError, with the text `arguments`, if no number in `counts` fits its parameters.
-    """
+    """Raises ValueError if the function takes another number of arguments than `counts`."""
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning

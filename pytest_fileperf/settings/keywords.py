@@ -1,7 +1,6 @@
-"""The keywords of the verbs with types and meanings: for editors, type checkers and the reference.
+"""The keywords of `fileperf.get` and the other methods: their types and meanings, for editors and the reference.
 
-An editor shows the text below a keyword. At run time `settings.keys` and `settings.arguments` decide which keywords
-exist. A test compares them with these types.
+At run time, `settings.keys` and `settings.arguments` check the keywords.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
 
 
 class StepKeywords(TypedDict, total=False):
-    """Limits and a gate for a step of a journey. Nothing of a step is compared unless `gate` says so."""
+    """Limits and a gate for a step of a journey. By default, a step isn't compared with the baseline."""
 
     min_rps: float | None
     """Fail if requests/s are below this."""
@@ -74,7 +73,7 @@ class StepKeywords(TypedDict, total=False):
     """Fail if a greater share of requests fails: `"1%"`, or 0.01 (default 0)."""
     tolerance: float | str | Mapping[str, float | str] | None
     """Let this worsening pass: `"5%"` or 0.05 for all gated metrics, or a mapping by metric, `{"rps": "5%", "p99":
-    "20%"}`. With a floor, as in `{"p99": "15% and 2ms"}`, fail only if the loss is beyond both."""
+    "20%"}`. With two values, as in `{"p99": "15% and 2ms"}`, fail only if the worsening exceeds both."""
     gate: Literal[False] | str | Collection[str] | None
     """Compare these metrics with the baseline (default `("rps", "p99")`). `"none"` or False switches the gate off."""
     watch: str | Collection[str] | None
@@ -102,13 +101,13 @@ class MarkerKeys(_Judged, total=False):
     """Every key of the marker `fileperf`. The fixture's methods take them as keywords. None stands for the default."""
 
     connections: int | str | None
-    """Make requests on this many connections (default 32). Each one sends its next request as soon as the last
-    is answered. With `rate`, `burst` or `fileperf.capacity`, open at most this many (default 1000), and no more than
-    needed."""
+    """Make requests on this many connections (default 32). Each connection sends its next request as soon as the last
+    request is answered. With `rate`, `burst` or `fileperf.capacity`, open connections as needed, at most this many
+    (default 1000)."""
     requests: int | str | None
-    """Make this many requests. `duration` is their time limit. Requests that were not sent by then have failed."""
+    """Make this many requests. `duration` is their time limit. Requests that were not sent in this time have failed."""
     burst: int | str | None
-    """Make this many requests, all due at once."""
+    """Make this many requests, all at once."""
     rate: float | str | None
     """Make requests at this rate, however slow the server is (open loop): `10`, `"10/s"` or `"300/min"`."""
     ramp: str | Sequence[Sequence[float | str]] | None
@@ -118,15 +117,15 @@ class MarkerKeys(_Judged, total=False):
     """Measure for this time, over all start-ups of the server: `"10s"`, or seconds (default 4)."""
     max_duration: float | str | None
     """End a comparison of two versions after this time, start-ups included: `"30s"`, or seconds (default 30). With
-    `fileperf.capacity`, end the search after it (default 60), for each version of a comparison."""
+    `fileperf.capacity`, end the search for each version after this time (default 60)."""
     rounds: int | str | None
-    """Divide the duration into this many rounds (default 12). The statistics count rounds."""
+    """Divide the duration into this many rounds (default 12). Their differences show how exact a figure is."""
     warmup: float | str | None
     """Load each start-up for this time before measuring it: `"1s"`, or seconds (default 0.3). Slow first requests,
     such as logins, make it longer, unless it is 0."""
     pause: float | str | Pause | None
     """Let each connection wait between its requests (think time): `"1s"`, seconds, `uniform("0.5s", "2s")` or
-    `exponential("1s")`. No latency includes it. Only for closed loops."""
+    `exponential("1s")`. Latencies do not include it. It does not go with `burst` or a rate."""
     timeout: float | str | None
     """Count a request as failed if it takes longer: `"5s"`, or seconds (default 30)."""
     boots: int | str | None
@@ -143,20 +142,21 @@ class MarkerKeys(_Judged, total=False):
     """Start this many worker processes of uvicorn, gunicorn or granian (default 1)."""
     max_startup: float | str | None
     """Fail if the server takes longer to start: `"3s"`, or seconds. The time runs from the start of its process to its
-    first answer, with the app's import and lifespan. Only fresh starts count. Of several, the median counts."""
+    first answer, and includes the app's import and lifespan. The median of several starts counts."""
     max_queries: float | str | None
-    """Fail if HTTP requests make more database queries than this on average: `3`. Counted in uvicorn, gunicorn or
+    """Fail if HTTP requests make more database queries than this on average: `3`. Only for uvicorn, gunicorn and
     `InProcess()`. The 5 % of requests with the most queries, and the 5 % with the fewest, are left out."""
     min_capacity: float | None
     """Fail if the capacity is below this, in requests per second. Only with `fileperf.capacity`."""
     setup: Setup | None
-    """Run this function for each start-up before the load. It is async and takes an `httpx.AsyncClient`, or plain and
-    takes an `httpx.Client`, or one of httpx2's. The teardown, and a journey with a second argument, get its result."""
+    """Run this function for each start-up before the load. An async function gets an `httpx.AsyncClient`, a plain
+    function an `httpx.Client`, or the same client of httpx2. Its result goes to the teardown, and to a journey with a
+    second argument."""
     teardown: Teardown | None
-    """Run this function for each start-up after the load. It takes a client, and the setup's result if it has two
-    arguments."""
+    """Run this function for each start-up after the load. It gets a client. A function with two arguments also gets the
+    setup's result."""
     group: str | None
-    """Rank this test among the tests with this group."""
+    """Rank this test among all tests with the same group."""
     label: str | None
     """Show the test under this name in tables."""
 
@@ -172,16 +172,17 @@ class _OfJourney(TypedDict, total=False):
 
 
 class RunKeywords(MarkerKeys, _OfJourney, total=False):
-    """Every keyword of `run`; None is as if it were not given."""
+    """Every keyword of `run`. None stands for the default."""
 
 
 class _Ordering(TypedDict, total=False):
     order: Literal["cycle", "shuffle", "zipf"] | None
-    """Take the rows one after the other (default), shuffled, or at random, with the first rows more often."""
+    """Take the feed's rows one after the other (default), shuffled, or at random, with the first rows more often
+    (`"zipf"`)."""
     seed: int | None
     """Choose the random order of `shuffle` and `zipf` (default 0)."""
     per_connection: bool | None
-    """Let each connection go through all rows by itself. By default all connections share them."""
+    """Let each connection go through all rows by itself. By default, all connections share the rows."""
 
 
 class RequestsKeywords(MarkerKeys, _Ordering, total=False):
@@ -210,23 +211,24 @@ class _Recipe(_Ordering, total=False):
     extensions: Mapping[str, object] | None
     """Extensions of the request, as httpx takes them."""
     expect_status: int | Sequence[int] | AbstractSet[int] | None
-    """Count a request as failed unless its status is this, or one of these: `201`, `(200, 404)` (default: any 2xx)."""
+    """Count a request as failed unless the answer has this status, or one of these: `201`, `(200, 404)` (default: any
+    2xx)."""
     expect_bytes: int | str | None
-    """Count a request as failed unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
+    """Count a request as failed unless the answer's body has exactly this length on the wire: `"256KiB"`, or bytes."""
     expect_body: str | bytes | bytearray | memoryview | Payload | None
-    """Count a request as failed unless its body equals this. Checking it costs the load generator CPU."""
+    """Count a request as failed unless the answer's body equals this. This check costs the load generator CPU time."""
     feed: Feed | None
     """Fill fields such as `{id}` in the URL, the query, headers, cookies and the body. Give a list of values, or of
-    mappings by field. Or give a generator (100,000 rows of it), or a function of the setup's result. `{unique}` needs
-    no feed: it is a different text of 48 characters in each request."""
+    mappings such as `{"id": 7}`. Or give a generator (its first 100,000 rows count), or a function of the setup's
+    result. `{unique}` needs no feed: it is a different text of 48 characters in each request."""
 
 
 class RequestKeywords(MarkerKeys, _Recipe, total=False):
-    """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`; None is as if it were not given."""
+    """Every keyword of `get`, `post`, `put`, `patch`, `delete` and `request`. None stands for the default."""
 
 
 class StreamKeywords(RequestKeywords, total=False):
-    """Every keyword of `stream`; None is as if it were not given."""
+    """Every keyword of `stream`. None stands for the default."""
 
     method: str | None
     """The method of the request (default `"GET"`)."""
@@ -273,7 +275,7 @@ class PartOfLoad(VerbCall):
 
 
 class _PartVerbs:
-    """Its methods return parts of a load, and measure nothing."""
+    """The methods return parts of a load, and measure nothing."""
 
     def get(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of a load: GET requests of `url`. `PartKeywords` describes the keywords."""

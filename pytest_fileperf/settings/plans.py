@@ -1,4 +1,4 @@
-"""From settings to a measurement's plan: what to start, and each load. `session` carries it out."""
+"""Turns a measurement's settings into a plan: what to start, and each load. `session` carries the plan out."""
 
 from __future__ import annotations
 
@@ -26,41 +26,39 @@ _SMOKE_REQUESTS = 8
 _MS = 1_000_000
 _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
-"""The least and the most time for loading a pair: a start-up of each version, loaded alternately. The first pairs take
-the least time, because a large change shows at once. With fast requests, ten cycles fit into it (`Rules.few_cycles`). A
-cycle is a turn (slice of load) on each version."""
+"""How long a pair is loaded, at least and at most. A pair has a start-up of each version. The first pairs get the least
+time, because a large change shows at once. That is time for ten cycles of fast requests (`Rules.few_cycles`). A cycle
+loads each version once."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
-"""Later pairs are loaded for `_PAIR_STARTS` times the time of their start-ups. If `_PAIR_CYCLES` cycles take longer,
-they are loaded for these cycles. Fewer cycles say little about a pair's noise. A trial on two endpoints of a forked app
-compared pairs of 1.3 s with pairs of 3 s. In equal total time, the short pairs were 9 % less exact for one endpoint.
-For the other endpoint, they were 23 % more exact."""
+"""Later pairs are loaded for 2 × the time of their start-ups, or for 7 cycles if that is longer. Fewer cycles say
+little about a pair's noise. A trial compared pairs of 1.3 s with pairs of 3 s, in equal total time. With short pairs,
+one endpoint's result was 9 % less exact, and another endpoint's result 23 % more exact."""
 _WARMUP_NS = 100 * _MS
-"""Warm-up of each version. Longer ones change nothing: turns after 50, 100 and 200 ms of warm-up were alike."""
+"""Warm-up of each version. After 50, 100 and 200 ms of warm-up, measurements were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
 _PROFILE_NS = 2_000 * _MS
-"""The time of one profile. The 800 samples of two profiles show a function that costs a twentieth of a request."""
+"""The time of one profile. Two profiles have 800 samples: enough to show a function with 5 % of a request's time."""
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
-"""The shortest turn and handover. Slow moments of a machine last for some tenths of a second. With shorter turns, both
-versions share such a moment."""
+"""The shortest turn (slice of load on one version), and the shortest handover at its start. A machine's slow moments
+last for some tenths of a second. With shorter turns, both versions share such a moment."""
 _HANDOVER_LATENCIES = 1.25
-"""The handover's length ÷ a request's latency. A turn starts with the handover, while the other version still answers
-its last requests. Most are answered within one latency, and some later if both versions share a core."""
+"""The handover's length ÷ a request's latency. During the handover, the other version still answers its last requests.
+Most of them take one latency. Some take longer if both versions share a core."""
 _TURN_HANDOVERS = 8.4
-"""A turn's length ÷ its handover's. So slow requests get longer turns, and the handover stays a small part. Such a turn
-is 10.5 latencies of the slower version, but less for the slowest requests. Requests sent together are answered
-together, after whole latencies. So a turn does not end close to such answers, and chance rarely decides whether they
-count."""
+"""A turn's length ÷ its handover's length. So even with slow requests, the handover is a small part of a turn. A turn
+usually lasts for 10.5 latencies (1.25 × 8.4). Answers often come together, after whole latencies. The turn ends half a
+latency later, so chance rarely decides which answers count."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""Lengths of turns ÷ the usual length: 7.5 to 13.5 latencies ÷ 10.5. Each cycle's turns get a random one of these."""
+"""Factors for a turn's length: 7.5 to 13.5 latencies ÷ the usual 10.5. Each cycle gets a random factor."""
 _SEARCH_ROUNDS = 3
-"""Rounds in each load of a search. With fewer, `limit_of` cannot see whether a backlog grows."""
+"""Rounds in each load of a search. With fewer rounds, `limit_of` could not see a growing backlog."""
 _RATE_TURN_NS = 1_000 * _MS
 _LATER = 0.7
 """First requests are slower if later ones take at most this part of their time. Noise alone rarely does that."""
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
-    """Returns the subjects of verdicts by name: the whole load, its parts, and journey steps with gates or limits."""
+    """Returns all subjects of verdicts: the whole load, its parts, and journey steps with gates or limits."""
     whole = Subject(
         name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
     )
@@ -69,14 +67,14 @@ def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One measurement: what to start, its load, alone or alternately with another version, and how to judge it."""
+    """One measurement: what to start, how to load it, and how to judge it."""
 
     test: TestId
     work: Work
     settings: Settings
     app: AppSpec | None
     cores: frozenset[int] | None = None
-    """The server's cores. If there are too few for server and generators, both have None."""
+    """The server's own cores. None if the machine has too few cores for server and load generators."""
     generator_cores: frozenset[int] | None = None
     generators: int = 1
     """At most this many processes make the load together."""
@@ -87,11 +85,11 @@ class Plan:
     smoke: bool = False
     """Make only a few requests for each part."""
     profiles: bool = False
-    """Profile the code here after it was measured alone."""
+    """Profile the code after a measurement without an old version."""
     shows_queries: bool = False
-    """Count queries even if no key needs them."""
+    """Count database queries, even if no gate or limit needs them."""
     to_the_end: bool = False
-    """Use all of a comparison's time, whatever it finds."""
+    """Use a comparison's whole time, even if its result is clear earlier."""
     in_half: bool = False
     """Use only half of the time, because another measurement follows."""
     first_ns: int = 0
@@ -105,7 +103,7 @@ class Plan:
         return subjects_of(self.work, self.settings)
 
     def subject(self, name: SubjectName) -> Subject:
-        """Returns how to judge a part or step. Steps that the test does not name have no gates or limits."""
+        """Steps that the test does not name have no gates or limits."""
         return self.subjects.get(name, Subject(name=name[1]))
 
     def title_of(self, name: SubjectName) -> str:
@@ -115,11 +113,12 @@ class Plan:
         return f"step {name[1]} of {work}" if name[1] else work
 
     def allowed_errors(self, name: SubjectName) -> float:
-        """Returns the share of requests that may fail. A step has no limit, because its failures fail its journey."""
+        """Returns the share of requests that may fail."""
+        # A failed step fails its journey, so steps have no default limit.
         return self.subject(name).limits.get("max_error_rate", 1.0 if name[1] else 0.0)
 
     def tolerances(self, name: SubjectName = WHOLE_LOAD) -> dict[str, float]:
-        """Returns the tolerance of each gated or watched metric. A part or step without its own has the test's."""
+        """Returns the tolerance of each gated or watched metric."""
         subject, given = self.subject(name), dict(self.settings.tolerances)
         given |= subject.tolerances
         gates = {metric: given.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
@@ -127,7 +126,7 @@ class Plan:
 
     @property
     def times_starts(self) -> bool:
-        """Whether start-ups are measured. Each start-up is fresh in that case, with nothing else running."""
+        """Whether start-up times are measured. Each start-up then imports the app anew."""
         return not self.smoke and self._asks_for("startup")
 
     @property
@@ -142,7 +141,7 @@ class Plan:
 
     @property
     def boots(self) -> int:
-        """How many start-ups share the load of the code here if it is measured alone."""
+        """How many start-ups share the load in a measurement without an old version."""
         settings = self.settings
         if self.smoke or settings.is_whole or is_only_once(settings.server):
             return 1
@@ -151,9 +150,9 @@ class Plan:
 
     @property
     def load(self) -> LoadPlan:
-        """The load of each start-up. For a search, the closed loop with which it begins.
+        """The load of each start-up. For a capacity search, its first load.
 
-        Raises PlanError for a rate so low that a start-up has no request.
+        Raises PlanError if the rate is so low that a start-up gets no request.
         """
         settings, timeout_ns = self.settings, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
@@ -219,10 +218,10 @@ class Plan:
         return f"the highest rate with {', '.join(shown)}"
 
     def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
-        """Returns a search's load, whose requests come at random instants.
+        """Returns a load with requests at random instants, for a capacity search.
 
-        Chance crowds these requests more or less. `place` says how much: 0 is the least crowded of many such loads, and
-        1 the most crowded. `busy_rate` is about how many requests per second the server can answer.
+        `place` says how crowded they are, from 0 (the least crowded of many random loads) to 1. `busy_rate` is roughly
+        the server's highest rate, in requests per second.
         """
         settings = self.settings
         slowest_s = max(limit for name, limit in self.search_limits.items() if name != "max_error_rate")
@@ -244,7 +243,7 @@ class Plan:
     # --- alone and alternately
 
     def profile(self, longest_ns: int | None = None) -> LoadPlan:
-        """Returns the load for a profiler. It takes at most `longest_ns`, unless it has `requests` or a ramp."""
+        """Returns the load for a profiler, of at most `longest_ns`. A ramp or a fixed number of requests runs whole."""
         turn, round_ns, warmup_ns = self.turn, _PROFILE_NS, 0
         if turn is not None and (turn.counted or turn.ramp is not None):
             return turn
@@ -259,14 +258,14 @@ class Plan:
         return self._in_turn(round_ns, warmup_ns=warmup_ns, rate=None if turn is None else turn.rate)
 
     def alone(self, *, spent_ns: int | None) -> Plan:
-        """Returns the plan for the code here on one start-up, after a comparison that compared nothing.
+        """Returns the plan to measure only the new code, on one start-up, after a comparison without a result.
 
-        `spent_ns` is how long the comparison took if it got no answer, else None. With `spent_ns`, requests may take at
-        least half of `max_duration`, however long the servers took to start.
+        `spent_ns` is the comparison's time if its requests got no answer, else None.
         """
         settings = self.settings
         timeout_ns, warmup_ns, duration_ns = settings.timeout_ns, settings.warmup_ns, settings.duration_ns
         if spent_ns is not None and timeout_ns in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
+            # At least half of `max_duration`, however long the servers took to start.
             left_ns = max(settings.max_duration_ns // 2, settings.max_duration_ns + 1_000 * _MS - spent_ns)
             timeout_ns = min(timeout_ns, settings.max_duration_ns, left_ns)
             # A connection whose first request gets no answer has no time for another.
@@ -276,7 +275,7 @@ class Plan:
         return replace(self, settings=settings, profiles=False)
 
     def _timeout_ns(self, longest_ns: int) -> int:
-        """Returns how long to wait for a request: at most `longest_ns`, unless the test gives a timeout."""
+        """Returns how long to wait for an answer: at most `longest_ns`, unless the test gives a timeout."""
         timeout_ns = self.settings.timeout_ns
         return min(timeout_ns, longest_ns) if timeout_ns == DEFAULT_TIMEOUT_NS else timeout_ns
 
@@ -333,7 +332,6 @@ class Plan:
 
     @property
     def _comparison_ns(self) -> int:
-        """The longest time of a comparison without a search."""
         return self.settings.max_duration_ns // (2 if self.in_half else 1)
 
     @property
@@ -352,15 +350,14 @@ class Plan:
 
     @property
     def first_pair_ns(self) -> int:
-        """The shortest time for which the first pair of start-ups is loaded."""
         # A search has time for four pairs and their start-ups.
         return round(self.max_duration_ns / 4.5) if self.settings.capacity else _LEAST_PAIR_NS
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn (slice of load on a version).
+        """The load of one turn (slice of load on one version).
 
-        None if a single closed loop makes the load of all turns.
+        None if one closed loop loads both versions alternately.
         """
         settings = self.settings
         if settings.is_whole:
@@ -375,18 +372,18 @@ class Plan:
 
     @property
     def probe(self) -> LoadPlan:
-        """The load that shows how long a request takes. It gives up requests that are too slow to compare."""
+        """The load that shows how long a request takes."""
         if (turn := self.turn) is not None:
             return turn
-        timeout_ns = self._patience_ns
+        timeout_ns = self._patience_ns  # gives up requests that are too slow to compare
         if timeout_ns in (DEFAULT_TIMEOUT_NS, self._comparison_ns):
             timeout_ns = min(timeout_ns, max(750 * _MS, self._comparison_ns // 8))
         return self._one_round(_PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS // 2)
 
     def longer_probe(self, latency_ns: int) -> LoadPlan | None:
-        """Returns a second, longer probe if a request took as long as the first probe; else None.
+        """Returns a longer probe if a request took as long as the first probe.
 
-        A server's first requests may be far slower than all later ones. `latency_ns` is how long the first ones took.
+        Perhaps only the server's first requests are slow. `latency_ns` is a request's latency in the first probe.
         """
         if self.searches or self.turn is not None or latency_ns < _PROBE_NS:
             return None
@@ -400,9 +397,9 @@ class Plan:
         return replace(self.turn or self._in_turn(_LIMITING_NS, warmup_ns=warmup_ns), close=True)
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
-        """Returns how long to load pair `number`, from 0 on, so that pairs fill the time that is left.
+        """Returns how long to load the next pair of start-ups, so that equal pairs fill the remaining time (`left_ns`).
 
-        Start-ups and warm-ups of each pair take `more_ns`. One cycle (a turn on each version) takes `cycle_ns`.
+        Start-ups and warm-ups of each pair take `more_ns`. A cycle loads each version once, and takes `cycle_ns`.
         """
         only_starts = self.times_starts and all(of.compared in ((), ("startup",)) for of in self.subjects.values())
         if self.settings.capacity or only_starts or number < _FIRST_PAIRS:
@@ -473,9 +470,9 @@ def app_of(settings: Settings) -> AppSpec | None:
 
 
 def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """Returns the server's cores and the generators' cores, or None for both if there are too few.
+    """Returns the server's cores and the load generators' cores. Both are None if there are too few.
 
-    `generators` is how many generators there are. None means as many as the user asked for, or one for `auto`.
+    `generators` is the number of load generators. None means the user's number, or one for `auto`.
     """
     workers, asked = worker_count(settings.server), settings.generators
     if generators is None:

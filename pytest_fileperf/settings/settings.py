@@ -1,6 +1,6 @@
 """Resolves the settings of one measurement, from its call, its marker, the command line and the ini file.
 
-Which keys there are, and how each value is parsed, is in `keys`.
+`keys` has all keys, with their parsers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
 """Longest comparison: enough to see a change of 10 % on a noisy machine with two cores."""
 DEFAULT_SEARCH_NS = 60_000_000_000
-"""Longest search for the capacity: it needs some ten loads of seconds each, on three start-ups."""
+"""Longest search for the capacity. It needs some ten loads of several seconds each, on three start-ups."""
 DEFAULT_BOOTS = 3
 """Start-ups of the same code differ, so a single one proves nothing. But each takes time."""
 DEFAULT_GATE = ("rps", "p99")
 DEFAULT_OPEN_CONNECTIONS = 1_000
-"""An open loop opens connections when it needs them. While a server hangs, it opens at most this many."""
+"""A load with a rate opens connections when it needs them. If the server hangs, it opens at most this many."""
 _WHY_NOT_OF: Mapping[type[ServerSpec], str] = {
     InProcess: "InProcess() starts no process",
     Url: "a Url names a running server",
@@ -48,7 +48,7 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
         "Gunicorn() or InProcess(), or leave this out",
     ),
 }
-"""By metric: kinds of servers for which it cannot be measured, and a text that says why."""
+"""By metric: the kinds of servers that cannot have this metric, and a text that says why."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys for the shape of a load, of which a test gives at most one."""
 _DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
@@ -74,13 +74,13 @@ class Options:
     strict: bool = False
     budget_s: float | None = None
     ci: bool = False
-    """Whether a CI service runs the tests. If so, NEW fails tests that nothing else has judged."""
+    """Whether a CI service runs the tests. If so, a test that nothing can judge yet (NEW) fails."""
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
     history: Path | None = None
     save: str | None = None
-    """The name in pytest-benchmark's storage, or `""` to make one from commit and time; None saves nothing."""
+    """The name in pytest-benchmark's storage. `""` makes a name from commit and time. None saves nothing."""
     confirm: str = "always"
     base_packages: str = "now"
     preloads: bool = True
@@ -110,11 +110,11 @@ class Settings:
     rate: float | None = None
     """Requests per second."""
     ramp: Ramp | None = None
-    """Stages with a rate or connections. They have their own times, so `duration_ns` does not count."""
+    """Stages, each with its own time and a rate or a number of connections. So `duration_ns` does not count."""
     pause: Pause | None = None
     duration_ns: int = 4_000_000_000
-    """Time of load on all start-ups together, without warm-up. By default a test alone takes at most seven seconds,
-    with three warm-ups and two starts of half a second."""
+    """Time of load on all start-ups together, without warm-up. By default, a test without a comparison takes at most
+    seven seconds."""
     rounds: int = 12
     """Rounds on all start-ups together, by default a third of a second each. Shorter rounds have too few requests."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
@@ -123,7 +123,7 @@ class Settings:
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
     """At most this many connections are open during a search."""
     search_ns: int = DEFAULT_SEARCH_NS
-    """The longest search of one version, with start-ups. Equals `max_duration` if the user gives one."""
+    """The longest search on one version, with its start-ups."""
     warmup_ns: int = 300_000_000
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
@@ -146,11 +146,11 @@ class Settings:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the load must run whole, because it cannot be divided among start-ups or turns."""
+        """Whether the load cannot be divided among several start-ups."""
         return self.requests is not None or self.burst is not None or self.ramp is not None
 
     def lasting(self, longest_ns: int) -> Settings:
-        """Returns a copy whose comparison, or search on both versions together, takes at most `longest_ns`."""
+        """Returns a copy whose comparison or search takes at most `longest_ns`."""
         return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
@@ -162,9 +162,9 @@ def resolve(
     ini: Mapping[str, object] = _NOTHING,
     default_gate: tuple[str, ...] = DEFAULT_GATE,
 ) -> Settings:
-    """Returns the settings. Each key comes from the first of these with it: `verb` (call), marker, command line, ini.
+    """Returns a measurement's settings from its call (`verb`), its marker, the command line and the ini file.
 
-    None stands for the default. `workers` is ignored if an earlier source gives the server. Raises PlanError with every
+    If several of these give a key, the first one counts. None stands for the default. Raises PlanError with every
     problem, even in values that are not used.
     """
     problems: list[str] = []
@@ -209,11 +209,9 @@ def resolve(
 
 
 def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Puts `workers` into the server. Yields a problem if this kind of server has no workers.
-
-    Drops `workers` if the server comes from a layer with precedence, such as the marker before the ini file.
-    """
+    """Puts `workers` into the server, or yields a problem."""
     workers = values.pop("workers", None)
+    # A server in the marker, for example, wins over `workers` in the ini file.
     if workers is None or ("server" in values and layer_of["server"] < layer_of["workers"]):
         return
     server = values.get("server", Uvicorn())
@@ -226,11 +224,7 @@ def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
 
 
 def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Keeps only the shape of load, such as `rate`, of the first layer that gives one.
-
-    The layers are call, marker, command line and ini file, in this order. Yields a problem if that layer gives several
-    shapes. Also yields one for `pause` with a shape that sends without waiting.
-    """
+    """Keeps only one shape of load. A call's `rate`, for example, wins over the marker's `burst`."""
     given = [key for key in _SHAPES if key in values]
     closest = [key for key in given if layer_of[key] == min(map(layer_of.__getitem__, given))]
     for key in given:
@@ -244,13 +238,10 @@ def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterat
 
 
 def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """If the app runs in this process, yields a problem with `generators`, or removes this key.
-
-    The key is removed if the server's layer has precedence, such as the marker before the ini file.
-    """
     count = values.get("generators")
     if not isinstance(values.get("server"), InProcess) or not isinstance(count, int) or count == 1:
         return
+    # A server in the marker, for example, wins over `generators` in the ini file.
     if layer_of["generators"] > layer_of["server"]:
         del values["generators"]
         return
@@ -261,10 +252,7 @@ def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> It
 
 
 def _unfit_metrics(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
-    """Yields a problem for each metric that this server cannot have: start-ups, or queries.
-
-    Removes such a metric if the whole project watches it, because other tests' servers may have it.
-    """
+    """Yields a problem for each metric that this server cannot have, such as `queries` for a Url."""
     server = values.get("server")
     for metric, (kinds, lacks) in _NOT_OF.items():
         if not isinstance(server, kinds):
@@ -285,7 +273,7 @@ def _unfit_metrics(values: dict[str, Any], layer_of: Mapping[str, int]) -> Itera
 
 
 def for_capacity(settings: Settings) -> Settings:
-    """Returns the settings, changed for a search for the capacity. Raises PlanError that lists every problem."""
+    """Returns the settings for a capacity search. Raises PlanError that lists every problem."""
     problems = [
         f"{shape}: a capacity search chooses its own rates. Leave it out"
         for shape in _SHAPES
@@ -310,7 +298,7 @@ def for_capacity(settings: Settings) -> Settings:
 
 
 def for_one_load(settings: Settings) -> Settings:
-    """Returns the same settings. Raises PlanError that lists every key that needs a search for the capacity."""
+    """Returns the settings unchanged. Raises PlanError if they contain keys for a capacity search."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
     asked += ["min_capacity"] if "min_capacity" in settings.limits else []
     problems = [f'{name} needs a capacity search. Write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
@@ -320,7 +308,7 @@ def for_one_load(settings: Settings) -> Settings:
 
 
 def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Iterator[str]:
-    """Yields a problem for each gated metric whose tolerance has a floor in a unit of another metric."""
+    """Yields a problem for a tolerance such as `5% and 2ms` if its metric has another unit."""
     for name in gate:
         tolerance = tolerances.get(name)
         if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import httpx
 
 _NAMED_BY_URL = 20
-"""Up to this many different requests without names get names: method and URL. So each has its own figures."""
+"""Up to this many different requests get their method and URL as a name. So each has its own figures."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
 _One: TypeAlias = tuple[Operation, str, str]
@@ -83,7 +83,7 @@ def _plain(method: str) -> Operation:
 
 
 def _ones(given: object) -> Iterator[_One]:
-    """Yields requests from a list or a file. Raises PlanError with the place of an item that isn't a request."""
+    """Raises PlanError with the place of an item that isn't a request."""
     if isinstance(given, str | os.PathLike):
         yield from _of_file(Path(given))
         return
@@ -112,7 +112,7 @@ def _one(item: object, where: str) -> _One:
 
 
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
-    """Returns the request of a tuple or mapping. `keywords` are a method's keywords, and may have a `name`."""
+    """`keywords`, such as `headers`, may contain a `name` for the request."""
     if not isinstance(keywords, Mapping):
         raise PlanError(f"{where}: {keywords!r} isn't a mapping of keywords, as in {{'headers': {{…}}}}")
     given = dict(keywords)
@@ -124,7 +124,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
 
 
 def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
-    """Returns the call's request. Raises PlanError with the text `only` if the call has settings or a feed."""
+    """Raises PlanError with the text `only` if the call has settings or a feed."""
     if call.problems or call.keys or not isinstance(call.work, Operation):
         raise PlanError(*(f"{where}: {problem}" for problem in call.problems or (only,)))
     return replace(call.work, url=""), call.work.url, name
@@ -145,7 +145,7 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
 
 
 def _path(url: str, where: str) -> str:
-    """Returns a URL's path and query. A host in it is left out, because it isn't the server under test."""
+    """Returns a URL's path and query. Its host isn't the server under test."""
     if "://" not in url.partition("?")[0]:
         return url
     try:
@@ -198,7 +198,7 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
 
 
 def _of_text(text: str, path: Path) -> Iterator[_One]:
-    """Yields requests of vegeta's text format. Each has `METHOD URL`, headers, `@FILE` for the body, an empty line."""
+    """Yields requests of vegeta's text format: lines for `METHOD URL`, headers, `@FILE` (body), and an empty line."""
     current: tuple[str, str, dict[str, object], str] | None = None
     for number, line in enumerate([*text.splitlines(), ""], 1):
         where, stripped = f"{path}, line {number}", line.strip()

@@ -1,9 +1,9 @@
 """Decides whether a changed file can matter to a server, given the files that the server has loaded.
 
     known      the server's files when its baseline was stored, and the files of its test
-    reached    the known files, and each module that a reached file names: the server may still import the module
+    reached    the known files, and each module that a reached file names, because the server may import it later
 
-A file names a module if it contains every word of the module's dotted name. The first word must be in an import or a
+A file names the module `app.db` if it contains the words `app` and `db`. The first word must be in an import or a
 string. Only words are compared, not syntax. So too many files may count, but hardly ever too few.
 """
 
@@ -19,13 +19,13 @@ from pathlib import Path, PurePosixPath
 
 _WORD = re.compile(r"\w+")
 _FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
-"""Finds imports, strings, paths and commands. The first word of a named module or directory must be in one of these.
+"""Finds imports, strings, paths and commands. A module's first word must be in one of these.
 
-Elsewhere a word such as `app` mostly isn't the package of this name: `app = FastAPI()`, `"main:app"`.
+Elsewhere, as in `app = FastAPI()`, the word `app` mostly isn't the package `app`.
 """
 _MODULES = (".py", ".pyd", ".so")
 _FINDERS = frozenset(("__import__", "import_module", "iter_modules", "walk_packages"))
-"""A file with one of these words may import modules without naming them, but only from its own outermost package."""
+"""A file with one of these words may import modules from its own package without naming them."""
 _UNNAMED = re.compile(r"(?:^|/)(?:\.env[^/]*|gunicorn\.conf\.py|(?:site|user)customize\.py)\Z")
 """Files that Python and servers read although no file names them."""
 
@@ -34,7 +34,7 @@ class Change:
     """The files in which the new code differs from a commit."""
 
     def __init__(self, begun: str, changed: Mapping[str, str], paths: Iterable[str], top: Path) -> None:
-        """`changed` has Git's letter, such as `A` for new, by each path that changed since the commit `begun`.
+        """`changed` has the paths that changed since the commit `begun`, each with Git's letter, such as `A` for added.
 
         `paths` are the new code's files. All paths are relative to the repository's top, with `/`. The path `top`
         contains no links.
@@ -47,7 +47,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server with the files `loaded`, or to its test. Else empty."""
+        """Returns a changed file that may matter to the server or to its test. Otherwise empty."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
@@ -71,11 +71,9 @@ class Change:
                 yield path
 
     def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
-        """Returns whether a file in `reached` names the file `path`, or a directory above `path`.
-
-        Naming the suffix, as in `"*.html"`, is enough if `path` and a loaded module are at the repository's top.
-        """
+        """Returns whether a file in `reached` names the file `path`, or a directory above `path`."""
         *above, name = path.split("/")
+        # At the repository's top, the suffix is enough, as in `"*.html"`.
         is_beside = not above and "" in directories
         of_name = set(_WORD.findall(PurePosixPath(name).suffix if is_beside else name))
         of_above = [words for directory in above if (words := _WORD.findall(directory))]
@@ -85,7 +83,7 @@ class Change:
         )
 
     def _hides(self, path: str) -> bool:
-        """Returns whether an import may find the new module `path` in place of an installed or standard module."""
+        """Returns whether the new module `path` has the name of an installed or standard module."""
         names, installed = self._names_of(path, {self._root_of(path)}), [sysconfig.get_path("purelib")]
         is_outermost = len(names) == 1
         return is_outermost and (names[0] in sys.stdlib_module_names or bool(PathFinder.find_spec(names[0], installed)))
@@ -116,7 +114,7 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns a module's dotted name as words, below the innermost directory in `roots`. Empty outside `roots`."""
+        """Returns a module's dotted name as words, such as `["app", "db"]`. Empty outside of `roots`."""
         root = self._root_of(path)
         while root not in roots:
             if not root:
@@ -133,7 +131,7 @@ class Change:
         return directory
 
     def _words_of(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns two sets: a file's words, and its words in matches of `_FIRST`. Empty for directories and data."""
+        """Returns (a file's words, its words in matches of `_FIRST`). Empty for directories and data."""
         if path not in self._words:
             text, file = "", self.top / path
             with suppress(OSError):

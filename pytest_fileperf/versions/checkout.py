@@ -24,9 +24,9 @@ from pytest_fileperf.versions.tree import CodeTree
 
 _PYTHON = "python:"
 _OLDEST = (3, 11)
-"""The oldest Python that can run this package. The old code's interpreter has to run it."""
+"""The oldest Python that can run this package."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
-"""Code that prints Python's version and its environment's directory, in a syntax that even old Pythons understand."""
+"""A program that prints Python's version and its environment's directory. Even old Pythons can run it."""
 _PATIENCE_S = 30.0
 """How long an interpreter may take to report its version."""
 
@@ -34,8 +34,8 @@ _PATIENCE_S = 30.0
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
     """Returns the code that `text` names: `python:INTERPRETER`, a URL, a directory relative to `cwd`, or a commit.
 
-    A commit is in the repository of `rootdir`. Raises PlanError, which names `--fileperf-{option}`, for
-    code that doesn't exist.
+    The commit is in the repository of `rootdir`. Raises PlanError if the code doesn't exist. The error names
+    `--fileperf-{option}`.
     """
     text = text.strip()
     try:
@@ -55,15 +55,15 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
 
 
 class Checkout:
-    """Writes a commit's files to a directory that exists within the `with` block. Entering returns their `CodeTree`.
+    """Writes a commit's files to a directory that exists only within the `with` block.
 
-    Servers of this code must end within the block. The user's index, files, branches, stash and worktrees stay as they
-    are. This isn't a generator function, because a forked process may discard the object. A discarded generator would
-    run its `finally` block, and remove the files.
+    Servers of this code must end within the block. The user's files, index, branches and stash stay as they are.
     """
 
+    # This isn't a generator function: in a fork, a discarded generator would run its `finally` and remove the files.
+
     def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:
-        """The commit is in the Git repository that contains `rootdir`, the test run's directory."""
+        """The commit is in the Git repository that contains `rootdir`."""
         self._code_tree, self._rootdir = code_tree, rootdir
         self._directory: Path | None = None
 
@@ -145,7 +145,6 @@ def _commit(repository: Repository, text: str) -> str | None:
 
 
 def _why_no_commit(repository: Repository, text: str) -> str:
-    """Returns why Git knows no commit of this name, and a remedy."""
     if not repository.has_commits():
         return f"the Git repository {repository.top} has no commit yet. Commit the version to compare with"
     kind = None if text.startswith(("-", "^")) else repository.answers("cat-file", "-t", text)
@@ -164,7 +163,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches the ref `text`, followed by `, or `. Empty if no command can fetch this ref."""
+    """Returns the command that fetches the ref, for a message. Empty if no command can do that."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -261,7 +260,7 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each dependency file, such as pyproject.toml, that differs at the top of the two trees."""
+    """Returns a sentence for each dependency file, such as pyproject.toml, that differs between the directories."""
     return tuple(
         f"{name} differs between the versions, but both run with the packages installed here. To compare "
         "dependencies, use --fileperf-against=python:…"
@@ -278,10 +277,10 @@ def environment_notes(python: Path) -> tuple[str, ...]:
 
 
 def changed_packages(python: Path) -> dict[str, str]:
-    """Returns the packages whose versions differ between the interpreter `python`'s environment and this one.
+    """Returns the packages whose versions differ between the environment of `python` and this one.
 
-    The keys are these packages' importable files and directories, such as `numpy`. The values are `name old → new`,
-    in which `new` is the version in this environment. Empty if the interpreter is another Python version than this one.
+    An entry is for example `{"PIL": "pillow 10.0 → 11.0"}`. The key is an importable file or directory. The last
+    version is this environment's. Empty if `python` has another Python version.
     """
     there = packages_of(python.parent.parent)
     if not there.is_dir():

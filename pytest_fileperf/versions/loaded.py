@@ -1,6 +1,6 @@
-"""Compares the files that a server loaded with its code's Git tree.
+"""Compares the files that a server loaded with the files in its code's Git tree.
 
-The tree lacks files that Git ignores, and files outside the repository.
+A Git tree lacks files that Git ignores, and files outside the repository.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class LoadedFiles:
     modules: tuple[str, ...] = ()
     """Files of the server's modules, without the interpreter's.
 
-    For a command: its directory, its program and the files named in its words.
+    If the server is a command, such as `./server --port 80`: its directory, its program and files in its arguments.
     """
     installed: tuple[str, ...] = ()
     """Loaded files of installed packages.
 
-    For a command: installed files that Python finds instead of the old code's files.
+    If the server is a command: installed files that Python finds instead of the old code's files.
     """
     read: tuple[str, ...] = ()
     """Other files that the server read while its app was imported and started."""
     is_known: bool = False
-    """Whether the other fields contain every loaded file. Always False for a command."""
+    """Whether the other fields contain every loaded file. Always False if the server is a command."""
 
     def among(self, paths: Iterable[Path]) -> frozenset[Path]:
         """Returns the paths that lead to files in `modules` or `read`, after links are followed."""
@@ -57,11 +57,7 @@ class LoadedFiles:
 
 
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
-    """Returns digests of the loaded files that are missing in `paths`, the files of a Git tree.
-
-    Data files count only inside the code's directory. An installed file counts only if the Git tree has a file with its
-    name.
-    """
+    """Returns digests of the loaded files that are missing in `paths`, the files of a Git tree."""
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found, modules = {}, set(loaded.modules)
     for file in (*loaded.modules, *loaded.read):
@@ -74,7 +70,7 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
             above = (directory.as_posix() for directory in PurePosixPath(name).parents)
             # For a repository inside the tree, Git lists only that repository's directory.
             is_known = top == tops[0] and (name in paths or any(directory in paths for directory in above))
-        else:
+        else:  # outside of the code's directory, only modules count
             name, is_known = f"…/{_from_import(real).as_posix()}", file not in modules
         if not is_known and ".git" not in real.parts:
             found[name] = _digest_of(real)
@@ -83,20 +79,20 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
     ends = {"/".join(parts[at:]) for parts in split for at in range(len(parts) - 1)}
     for path in map(Path, loaded.installed):
         name = _PACKAGES.sub("", str(path), count=1).replace(os.sep, "/")
-        if name in ends and is_code(path):
+        if name in ends and is_code(path):  # it may be an installed copy of a file in the Git tree
             found[f"…/{name}"] = _digest_of(path)
     return found
 
 
 def changed_beside(stored: Digests, top: Path) -> str:
-    """Returns a name in `stored`, from `loaded_beside`, whose file below `top` has changed or is gone. Else empty."""
+    """Returns the first file below `top` that has changed since `loaded_beside`. Otherwise empty."""
     return next((name for name, digest in stored.items() if _digest_of(top / name) != digest), "")
 
 
 def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
     """Returns the loaded files that are in `paths`, a Git tree's files. The results are relative to `top`, and sorted.
 
-    For files in a repository within the tree, such as a submodule, returns only that repository's path.
+    For files in a submodule, returns only the submodule's path.
     """
     real = (Path(file).resolve() for file in (*loaded.modules, *loaded.read))
     inner = [PurePosixPath(one.relative_to(top).as_posix()) for one in real if one.is_relative_to(top) and is_code(one)]
@@ -105,7 +101,7 @@ def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tup
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
-    """Returns the modules' files that the old code loaded from the new code's tree, relative to this tree's top."""
+    """Returns the relative paths of modules that the old code loaded from the new code's directory."""
     if tree.here is None or tree.there is None:
         return ()
     here = tree.here.resolve()
@@ -119,10 +115,9 @@ def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
 
 
 def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
-    """Returns an installed file that Python loads although this file differs between the two trees. Else empty.
+    """Returns an installed file that hides a difference between old and new code. Otherwise empty.
 
-    Both versions then run an installed copy of the project. A package is such a copy if one of its files equals the
-    file in one of the trees.
+    Both versions would load the same installed copy of the project.
     """
     if tree.here is None or tree.there is None:
         return ""
@@ -138,6 +133,7 @@ def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
             if not (os.path.lexists(top / name) or os.path.lexists(here / name)):
                 continue
             bytes_of = {file: tuple(map(_bytes, (file, top / inner, here / inner))) for inner, file in files.items()}
+            # Another project's package may have the same name, but has none of these files.
             is_copy = any(own and own in (there, now) for own, there, now in bytes_of.values())
             changed = next((file for file, (_, there, now) in bytes_of.items() if there != now), None)
             if is_copy and changed is not None:
@@ -150,14 +146,14 @@ def differ(file: str, tree: CodeTree) -> bool:
 
 
 def is_among_packages(path: Path) -> bool:
-    """Returns whether a path is, or is in, the directory of any Python's installed packages."""
+    """Returns whether a path is in any Python's `site-packages` or `dist-packages`."""
     return _PACKAGES.match(f"{path}{os.sep}") is not None
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns (a source, its compiled file) for the first compiled file that is outdated but would still run, or None.
+    """Returns the first (source, compiled file) for which Python would run outdated code. Otherwise None.
 
-    Python runs a compiled file if it contains the source's present size and time. Times are in whole seconds.
+    Python compares only the source's size and its time in whole seconds, so it can miss a change.
     """
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
@@ -196,7 +192,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def is_code(path: str | Path) -> bool:
-    """Returns False for a file that a build writes, and that contains only the version."""
+    """Returns False for a file such as `_version.py`, because builds write this file."""
     return _OF_BUILDS.fullmatch(Path(path).name) is None
 
 
@@ -210,7 +206,6 @@ def _archive_of(path: Path) -> Path | None:
 
 
 def _directories_with(top: Path, names: Collection[str]) -> Iterator[Path]:
-    """Yields the directories below `top` that contain something with one of these names."""
     for directory, inner, files in os.walk(top):
         inner[:] = [name for name in inner if name not in (".git", "node_modules", "__pycache__")]
         if any(name in names for name in (*inner, *files)):

@@ -1,7 +1,6 @@
-"""Lists installed packages, and makes interpreters with exactly the packages of an earlier list.
+"""Lists installed packages, and makes virtual environments with exactly the packages of an earlier list.
 
-The user's cache keeps a virtual environment for each list. A new environment is built in a temporary directory beside
-the others, then renamed. So several runs can build the same environment at once.
+The user's cache directory keeps these environments.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _OF_ANOTHER_PLACE = frozenset((
     "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
 ))  # fmt: skip
-"""Environment variables that would put, or find, packages outside the new environment."""
+"""Environment variables that would lead to packages outside the new environment."""
 _FOR_UV = (
     ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"),
     ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
     ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
     ("PIP_NO_INDEX", "UV_NO_INDEX"),
 )
-"""Each row: pip's variable, then uv's equivalents. The first equivalent gets pip's value if none of them is set."""
+"""Each row: pip's variable, then uv's variables with the same meaning. If they are not set, uv gets pip's value."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
 """Old and new name of uv's setting to trust the system's certificates, which may include a company's own."""
 _UNREACHABLE = re.compile(
@@ -58,11 +57,11 @@ _NAMED = (
     r"(?<![\w.-]){name}(==|-|@| ){version}(?![\w-])",
     r"\b(for|build|because|simple)[ /]['`]?{name}(?![\w-])",
 )
-"""How uv and pip name a package: with its version, or after certain words. A name may be a common word (`build`)."""
+"""Patterns that find a package's name in uv's and pip's messages. Some names are common words (`build`)."""
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Returns the name by PEP 503 (`typing-extensions`), and the version; empty texts if unknown."""
+    """Returns (name, version). The name is normalized by PEP 503, as in `typing-extensions`. Both may be empty."""
     # `distribution.metadata` also parses long descriptions, which takes 0.2 s for a hundred packages.
     text = next(filter(None, map(distribution.read_text, ("METADATA", "PKG-INFO", ""))), "")
     found = {"name": "", "version": ""}
@@ -82,10 +81,9 @@ def packages_of(environment: Path) -> Path:
 
 
 def install(packages: Mapping[str, str], environment: Path) -> None:
-    """Makes a virtual environment with exactly these `packages` (versions by name), at a path that must not exist.
+    """Makes a virtual environment with exactly these `packages` (versions by name), and with this process's Python.
 
-    The environment has this process's Python. Dependencies that aren't listed are left out. Raises PlanError with one
-    sentence.
+    The path `environment` must not exist. Raises PlanError.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
     problem = PlanError("the baseline's packages can be installed only by uv or pip. Install one of these tools")
@@ -108,7 +106,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
 
 
 def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
-    """Returns why uv or pip failed, in a sentence from its output `said`. The sentence names the package if known."""
+    """Returns a sentence about why uv or pip failed. `said` is the tool's output."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
@@ -146,7 +144,7 @@ def _is_named(way: str, name: str, version: str, text: str) -> bool:
 
 
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
-    """Raises PlanError if the environment has another version of a package: settings of uv or pip may cause that."""
+    """Raises PlanError if a package has another version, because of settings of uv or pip."""
     path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
     found = dict(map(name_and_version, distributions(path=[*path])))
     for name, version in packages.items():
@@ -193,7 +191,7 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
 
 
 TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""Functions by tool, in the order of use. Each returns commands that make an environment, or [] without the tool."""
+"""Each function returns the commands that make an environment. Without the tool, it returns []."""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:
@@ -218,22 +216,22 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
 # --- Lists an interpreter's packages, and finds an interpreter with the packages of an earlier list
 
 _LENT = "pytest-fileperf"
-"""This package's own name. `serve.job.lend_package` gives every server the copy that runs here."""
+"""This package's name. The package is never installed, because every server gets the copy that runs here."""
 _KEPT = 8
 _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns the versions of all distributions on `path` (by default `sys.path`), by PEP 503 name, sorted.
+    """Returns the installed packages' versions by name, sorted. The default `path` is `sys.path`.
 
-    If a package does not come from an index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
+    If a package isn't from a package index, its version names the origin: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
     entries = tuple(sys.path if path is None else path)
     return dict(_packages_on(entries, tuple(map(_changed_ns, entries))))
 
 
 def _changed_ns(entry: str) -> int:
-    """Returns when something was last installed in a directory or removed from it; 0 if that is unknown."""
+    """Returns when something in a directory was last added or removed. 0 if unknown."""
     try:
         return os.stat(entry or os.curdir).st_mtime_ns  # noqa: PTH116 # at each call
     except OSError:
@@ -242,10 +240,7 @@ def _changed_ns(entry: str) -> int:
 
 @cache
 def _packages_on(path: Sequence[str], changed_ns: Sequence[int]) -> Mapping[str, str]:
-    """Does the work of `installed_packages`. The cache saves 0.2 ms per package: a session calls this three times.
-
-    `changed_ns` is only part of the cache's key, so that an outdated result isn't used again.
-    """
+    """Lists the packages again only after `changed_ns` has changed, because a list takes 0.2 ms per package."""
     found: dict[str, str] = {}
     is_ours = cache(is_of_the_interpreter)
     for distribution in distributions(path=list(path)):
@@ -257,10 +252,10 @@ def _packages_on(path: Sequence[str], changed_ns: Sequence[int]) -> Mapping[str,
 
 
 def python_with(packages: Mapping[str, str]) -> Path:
-    """Returns the path of an interpreter like this one, with the `packages` from an earlier `installed_packages`.
+    """Returns an interpreter whose environment has these packages, an earlier result of `installed_packages`.
 
-    Its environment lacks pytest-fileperf and `(local)` packages, whose code comes from a tree or from `sys.path`. Other
-    packages that came from no index are copied from this environment. Raises PlanError with one sentence.
+    The environment lacks pytest-fileperf and `(local)` packages. Packages from other origins, such as Git, are copied
+    from this environment. Raises PlanError.
     """
     outside = {name: version for name, version in packages.items() if " " in version}
     copied = {name: version for name, version in outside.items() if not version.endswith("(local)") and name != _LENT}
@@ -321,7 +316,7 @@ def _origin(distribution: Distribution, is_ours: Callable[[Path], bool]) -> str:
 
 
 def _sources(copied: Mapping[str, str]) -> list[Distribution]:
-    """Returns the distributions of the packages `copied`. Raises PlanError if another version is installed here."""
+    """Returns the packages' distributions. Raises PlanError if another version is installed here."""
     here = installed_packages() if copied else {}
     for name, version in copied.items():
         if here.get(name) != version:
@@ -338,6 +333,7 @@ def _sources(copied: Mapping[str, str]) -> list[Distribution]:
 def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Distribution]) -> None:
     if environment.exists():  # its Python is gone
         _remove(environment)
+    # Several runs may build the same environment at once, so each builds its own and then renames it.
     with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=environment.parent, ignore_cleanup_errors=True) as temporary:
         fresh = Path(temporary) / "environment"
         install(packages, fresh)
@@ -356,7 +352,7 @@ def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Dis
 
 
 def _tell_programs(was: Path, now: Path) -> None:
-    """In the scripts of the environment `was`, replaces its path by `now`. Call it before renaming `was`."""
+    """In the environment's scripts, replaces the environment's path `was` by `now`."""
     before, after = os.fsencode(was), os.fsencode(now)
     for program in python_of(was).parent.iterdir():
         if program.is_symlink() or not program.is_file():
@@ -367,7 +363,7 @@ def _tell_programs(was: Path, now: Path) -> None:
 
 
 def _bound(cache: Path) -> None:
-    """Removes leftovers of ended runs. Keeps the `_KEPT` last used environments, and all used in the last hour."""
+    """Removes old environments and leftovers of ended runs. Keeps the `_KEPT` last used environments."""
     ages_s: list[tuple[float, Path]] = []
     for path in cache.iterdir():
         with suppress(OSError):  # another run removed it
@@ -380,7 +376,7 @@ def _bound(cache: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Renames a directory, then removes it. So no other run uses the directory while only a part is left."""
+    """Renames a directory before removing it, so that no other run uses a part."""
     doomed = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=directory.parent))
     with suppress(OSError):
         directory.rename(doomed / directory.name)

@@ -1,4 +1,4 @@
-"""Asks Git about repositories, and copies their commits. No index, branch, stash or worktree of the user changes."""
+"""Asks Git about repositories, and copies their commits. The user's files, index and branches stay as they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_fileperf.units import exit_text, format_bytes
 
 NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
-"""The longest time for most commands. Git answers at once, but a slow file system does not."""
+"""The longest time for most commands. Only slow file systems need as much."""
 _COPY_S = 900.0
 """The longest time for a copy. Partial clones and LFS may download a large tree's files during the copy."""
 _OF_ONE_REPOSITORY = frozenset((
@@ -25,7 +25,10 @@ _OF_ONE_REPOSITORY = frozenset((
     "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ))  # fmt: skip
-"""Variables that Git sets for hooks (`git rev-parse --local-env-vars`). Removed, because pytest may run in a hook."""
+"""Variables that Git sets for hooks (`git rev-parse --local-env-vars`).
+
+They are removed, because pytest may run in a hook.
+"""
 _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
@@ -74,7 +77,7 @@ class Repository:
             return None
 
     def has_commits(self) -> bool:
-        """Returns whether the user has made a commit in this repository. Raises PlanError for a damaged one."""
+        """Returns whether the user has made a commit. Raises PlanError if the repository is damaged."""
         try:
             return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
@@ -87,7 +90,7 @@ class Repository:
     def how_to_get_history(self, fetch: str = "") -> str | None:
         """Returns advice on how to get a shallow clone's missing history. None if the history is complete.
 
-        `fetch` is another command that helps, followed by `, or `.
+        `fetch` is text before the advice: another command that helps, and `, or `.
         """
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
@@ -99,14 +102,14 @@ class Repository:
         return f"this clone's history is cut off (a shallow clone). Run {fetch}`git fetch --unshallow`{in_ci}"
 
     def clone(self, commit: str, place: Path) -> None:
-        """Makes a repository at `place` that shares this one's objects. Checks `commit` out in it. Raises GitError."""
+        """Makes a clone at `place`, in which `commit` is checked out. Raises GitError."""
         _git("clone", "--quiet", "--shared", "--no-checkout", str(self.top), str(place), directory=self.top)
         _git("checkout", "--quiet", "--detach", commit, directory=place)
 
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
-        """Writes a commit's or tree's files to the directory `tree`, and Git's index of them to `index`.
+        """Writes a commit's files to the directory `tree`, and a Git index to the file `index`.
 
-        Returns the paths of submodules that stay empty because this repository lacks their files. Raises PlanError.
+        Returns the paths of submodules that stay empty, because this repository lacks their files. Raises PlanError.
         """
         tree.mkdir(exist_ok=True)
         # With `tree` as its working tree, Git reads attributes (line ends, LFS) from the commit.
@@ -131,7 +134,7 @@ class Repository:
     def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
         """Copies the submodule `path` at its commit `wanted`. Returns the submodules within it that stay empty.
 
-        Returns None if this repository lacks the submodule's files. Raises PlanError if only that commit is missing.
+        Returns None if this repository lacks the submodule's files. Raises PlanError if only the commit is missing.
         """
         submodule = self._submodule(commit, path)
         if submodule is None:
@@ -206,7 +209,7 @@ def _first_lines(said: str) -> str:
 
 
 def _why_no_room(tree: Path) -> str:
-    """Returns a sentence if the disk of `tree` is almost full, which Git does not report as the cause. Else empty."""
+    """Returns a sentence if the disk is almost full, because Git does not name this cause. Otherwise empty."""
     try:
         free_bytes = shutil.disk_usage(tree).free
     except OSError:
@@ -227,7 +230,7 @@ def _git(
 ) -> str:
     """Returns the output of `git WORDS…`, run in `directory`. `where` are environment variables. Raises GitError.
 
-    With `made`, a directory from `scratch.make`, the command ends at the latest when this process ends.
+    With a directory `made` by `scratch.make`, Git ends when this process ends.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
@@ -247,5 +250,5 @@ def _git(
 
 
 def _command_of(words: tuple[str, ...]) -> str:
-    """Returns the name of Git's command, such as `checkout`. Options (`-c` and a setting) may precede the name."""
+    """Returns the name of Git's command, such as `checkout`."""
     return _command_of(words[2:]) if words[0] == "-c" else words[0]

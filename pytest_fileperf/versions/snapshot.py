@@ -1,7 +1,7 @@
 """Makes Git trees from the current files and from commits.
 
-These trees lack the baselines, so that committing a baseline changes no tree. They also lack the files that Python and
-pytest write beside the code.
+These trees leave out the baselines, so that a committed baseline doesn't count as changed code. They also leave out
+files that Python and pytest write, such as `__pycache__`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_CODE = (
     r"(?:^|/)(?:__pycache__|\.(?:fileperf|benchmarks|hypothesis|tox|(?:pytest|mypy|ruff)_cache|coverage(?:\.[^/]*)?))"
     r"(?:/|\Z)|\.pyc\Z"
 )
-"""Paths that are never code, such as the baselines of another project in this repository."""
+"""Paths that are never code, such as caches, and other projects' baselines (`.fileperf`)."""
 _SOURCES = frozenset((
     ".c", ".cc", ".cfg", ".cjs", ".cpp", ".css", ".go", ".h", ".hpp", ".htm", ".html", ".java", ".jinja", ".jinja2",
     ".js", ".kt", ".lua", ".mjs", ".php", ".proto", ".pxd", ".py", ".pyi", ".pyx", ".rb", ".rs", ".sh", ".so", ".sql",
@@ -33,28 +33,28 @@ _SOURCES = frozenset((
 """Suffixes of untracked files that are code. Other files may be logs, data or secrets."""
 _ADVICE = "List files that are not code in .gitignore, or compare only stored figures (`fileperf_confirm = never`)"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
-"""Settings for objects that are thrown away soon. These settings also keep Git from warnings about line ends."""
+"""Git settings that save time, because the objects are temporary. The last one avoids warnings about line ends."""
 _PATIENCE_S = 30.0
-"""Git's time to read the files. 20,000 source files take under a second. More is usually data that isn't ignored."""
+"""The longest time for Git to read the files. 20,000 source files take less than a second."""
 _MOST_BYTES = 256 << 20
-"""Limit for new files together. More would delay each session by seconds, and make the user's repository large."""
+"""Limit for all new files together, because more would delay each session by seconds."""
 _LARGEST_BYTES = 16 << 20
-"""Limit for a copied file beside the code. Settings and compiled modules are smaller than most data."""
+"""Limit for each untracked file to copy. Settings and compiled modules are smaller, most data is larger."""
 _MOST_BESIDE_BYTES = 64 << 20
 
 
 class Snapshots:
-    """Makes Git trees in one repository. A tree is named by its hash. Most methods raise GitError.
+    """Makes Git trees, and returns their hashes. Most methods raise GitError.
 
-    Git's new objects go into `directory`, which the caller makes and removes.
+    New Git objects go into `directory`, which the caller makes and removes.
     """
 
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """Trees leave out all files in the paths `left_out`. From the paths `outputs`, they take only Python files.
+        """Trees take no files from the paths `left_out`, and only Python files from the paths `outputs`.
 
-        These paths are relative to the repository's top.
+        These paths are relative to the repository's top directory.
         """
         self.repository = repository
         self.left_out = tuple(left_out)
@@ -81,9 +81,9 @@ class Snapshots:
         return self._of_commits[commit]
 
     def of_files(self, also: Collection[str] = ()) -> str:
-        """Returns the hash of a tree with the current files: tracked files, new sources, and the new files in `also`.
+        """Returns the tree of the current files: tracked files, untracked sources, and the untracked files in `also`.
 
-        Raises PlanError with advice if Git cannot read the files, or takes too long.
+        Raises PlanError if Git cannot read the files, or takes too long.
         """
         ends_at = time.monotonic() + _PATIENCE_S
         largest = ""
@@ -109,17 +109,17 @@ class Snapshots:
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
     def changed_between(self, one: str, other: str) -> dict[str, str]:
-        """Returns Git's letter, such as `A` for new, by each path in which two trees differ. Raises GitError."""
+        """Returns the paths in which two trees differ, each with Git's letter, such as `A` for added."""
         listed = self.ask("diff-tree", "-r", "--name-status", "--no-renames", "-z", one, other).split("\0")
         return dict(zip(listed[1::2], listed[::2], strict=False))
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
-        """Returns the output of `git WORDS…`, run with our own index and directory of objects. Raises GitError."""
+        """Runs `git WORDS…` with our own index, and returns the output. Raises GitError."""
         left_s = _PATIENCE_S if ends_at is None else max(0.1, ends_at - time.monotonic())
         return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
 
     def keep(self, tree: str) -> None:
-        """Writes a tree from `of_files` into the user's repository. Raises GitError, PlanError for too many bytes."""
+        """Writes a tree from `of_files` into the user's repository. Raises PlanError if the tree is too large."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
         if size_bytes > _MOST_BYTES:
             raise PlanError(f"{format_bytes(size_bytes)} of files are neither committed nor ignored")
@@ -131,7 +131,7 @@ class Snapshots:
             self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
     def _take_index(self) -> list[tuple[str, str]]:
-        """Makes our own index from the user's. Returns pairs of Git's mode and path, one for each file that is code."""
+        """Copies the user's Git index. Returns (Git's mode, path) for each file that is code."""
         self._index.unlink(missing_ok=True)
         users = self.repository.directory / "index"
         head = self.repository.head()
@@ -159,7 +159,7 @@ class Snapshots:
         self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:
-        """Returns files that Git neither tracks nor ignores, and that a tree takes: sources, and files in `also`.
+        """Returns untracked files for a tree: sources, and the files in `also`. Ignored files are left out.
 
         A repository within this one is a single path.
         """
@@ -174,7 +174,7 @@ class Snapshots:
         return Path(path).suffix not in _SOURCES and not here.is_dir() and not here.is_symlink()
 
     def _check_baselines(self, paths: Iterable[str]) -> None:
-        """Raises PlanError if code lies in the directory of the baselines: no tree would show its changes."""
+        """Raises PlanError if the baselines' directory contains code, because trees leave out this directory."""
         if beside := next(filter(self._code_beside.search, paths), None):
             raise PlanError(
                 f"the directory of the baselines also contains code, {beside}. Give the baselines their own "
@@ -182,7 +182,7 @@ class Snapshots:
             )
 
     def _largest(self, paths: Iterable[str]) -> str:
-        """Returns words about the largest file. Empty without files. Raises PlanError if all together are too large."""
+        """Returns words about the largest file, for a message. Raises PlanError if the files are too large together."""
         sizes = {}
         for path in paths:
             with suppress(OSError):
@@ -198,7 +198,7 @@ class Snapshots:
         return f" (the largest new file is {path}, {format_bytes(sizes[path])})"
 
     def _check_submodule(self, path: str) -> None:
-        """Raises PlanError if a submodule has uncommitted changes: a tree records only the submodule's commit."""
+        """Raises PlanError if a submodule has uncommitted changes, because a tree has only the submodule's commit."""
         top = self.repository.top / path
         if not (top / ".git").exists() or (inner := find_repository(top)) is None:
             return
@@ -217,9 +217,9 @@ class Snapshots:
     # --- Files beside the code: no tree has them, but code may read them, such as `.env` and `_version.py`
 
     def new_files(self) -> dict[str, object]:
-        """Returns the new files that are not sources, which Git neither tracks nor ignores. Raises GitError.
+        """Returns the untracked files by path, without sources and ignored files. Raises GitError.
 
-        The keys are paths. Each value changes when the file does.
+        A file's value changes when the file changes.
         """
         listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=_PATIENCE_S)
         found: dict[str, object] = {}
@@ -231,7 +231,7 @@ class Snapshots:
         return found
 
     def changed_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns up to five files beside the code that were written after `when`. Empty if Git cannot list them."""
+        """Returns up to five untracked files that were written after `when`. Empty if Git cannot list them."""
         try:
             since_s = when.timestamp()
             later = [path for path, status in self._beside() if status.st_mtime > since_s]
@@ -240,7 +240,7 @@ class Snapshots:
         return tuple(later[:5])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies files that Git does not track into the old code's directory `there`, but replaces no file there.
+        """Copies untracked files into the old code's directory `there`, but replaces no file.
 
         Returns sentences about files that could not be copied.
         """
@@ -270,10 +270,7 @@ class Snapshots:
         return tuple(f"{missing} ({format_names(paths)}), {reason}" for paths, reason in reasons if paths)
 
     def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yields the path and status of each ignored file, and of each new file that isn't a source. Raises GitError.
-
-        Files in ignored directories are left out.
-        """
+        """Yields (path, status) of ignored files and `new_files`. Leaves out ignored directories. Raises GitError."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         listed = self.repository.ask(*words, timeout_s=_PATIENCE_S).split("\0")
         ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
@@ -287,7 +284,7 @@ class Snapshots:
 
 
 def _is_free(there: Path, path: str) -> bool:
-    """Returns whether `share` may write to `path` in `there`: it is free, and the directories above aren't links."""
+    """Returns whether nothing exists at `path`, and no directory above it is a link."""
     file = there / path
     above = (there / directory for directory in Path(path).parents)
     return not os.path.lexists(file) and all(

@@ -1,7 +1,6 @@
-"""Names the tested code by a Git tree, and finds a stored baseline's code again.
+"""Finds the code that a stored baseline was measured with, by the hash of its Git tree.
 
-A baseline names its code's tree, and the commit that was checked out. `Source` finds the tree among the objects of
-this repository, or as the files of a likely commit.
+A baseline names this hash, and the commit that was checked out.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from pytest_fileperf.versions.tree import CodeTree
 # --- Where a repository may have a baseline's tree: as objects, or as a commit's files
 
 _MOST_COMMITS = 20
-"""The most commits to check from each of two searches. A check takes up to 0.1 s (20,000 files)."""
+"""The most commits that a search checks, because one check takes up to 0.1 s (20,000 files)."""
 _PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
-"""With this environment variable, Git downloads nothing while we search for code (Git 2.44 and newer)."""
+"""With this environment variable, Git downloads nothing (Git 2.44 and newer)."""
 
 
 def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
-    """Yields commits whose files may be the tree, the likeliest first, some twice. The baseline names `commit`."""
+    """Yields commits that may contain the baseline's code, first `commit`, which the baseline names."""
     head = snapshots.repository.head()
     yield from filter(None, (commit, head))
     if head is None:
@@ -54,7 +53,7 @@ def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
 
 
 def _is_a(repository: Repository, kind: str, name: str) -> bool:
-    """Returns whether the repository has an object of this name and Git's kind, such as `tree`."""
+    """Returns whether the repository has an object with this name and Git's type, such as `tree`."""
     try:
         return repository.ask("cat-file", "-t", name, env=_NO_FETCH) == kind
     except GitError:
@@ -62,7 +61,7 @@ def _is_a(repository: Repository, kind: str, name: str) -> bool:
 
 
 def _is_whole(repository: Repository, tree: str) -> bool:
-    """Returns whether the repository has a tree with all its content, which a partial clone may lack."""
+    """Returns whether the repository has all of the tree's files. A partial clone may lack some."""
     try:
         # First a command that fetches nothing in any version of Git.
         listed = repository.ask("rev-list", "--objects", "--no-walk", "--missing=print", tree, env=_NO_FETCH)
@@ -77,9 +76,9 @@ _NEEDED_PATIENCE_S = 10.0
 
 
 def needed_among(repository: Repository, trees: set[str], baselines: Path) -> set[str]:
-    """Returns the `trees` that some JSON file still names, as a baseline does. If in doubt, returns all of them.
+    """Returns the `trees` that a baseline still names. If in doubt, returns all of them.
 
-    Looks in the directory `baselines`, all working trees, the stash, and all branches, including remote ones.
+    Searches JSON files in the directory `baselines`, in all working trees, in the stash and in all branches.
     """
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
     try:
@@ -120,9 +119,9 @@ def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
 def _grep(
     repository: Repository, trees: Collection[str], *words: str, commits: Iterable[str] = (), ends_at: float
 ) -> set[str]:
-    """Returns the trees that JSON files in `commits` name. Without commits, searches the working tree.
+    """Returns the trees whose hashes occur in the commits' JSON files. Without commits, searches the working tree.
 
-    Raises GitError, for instance if `ends_at`, a monotonic time, has passed.
+    Raises GitError, for example after `ends_at`, which is a time of `time.monotonic`.
     """
     left_s = ends_at - time.monotonic()
     if left_s <= 0:
@@ -138,14 +137,14 @@ def _grep(
 _REFS = "refs/fileperf/"
 _HASH = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SECRET = re.compile(r"(?:^|/)\.env[^/]*\Z|\.(?:key|p12|pem|pfx)\Z")
-"""Files that are never kept, even if a server has read them."""
+"""Untracked files that are never kept in the repository, because they may contain secrets."""
 _STORE_AGAIN = "store the baseline again with `--fileperf-update=all`"
 _NOBODY = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
-"""Author and date of each commit that keeps code: fixed, so that the same code always gives the same commit."""
+"""A fixed author and date, so that the same code always gives the same commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +163,18 @@ class SourceState:
 
 
 class Source:
-    """Finds the code of stored baselines, and keeps the code of new baselines. `close` removes checked-out files.
+    """Finds stored baselines' code, and keeps new baselines' code in the user's Git repository.
 
-    Only `keep` and `forget` change the repository. They change objects, and refs below `refs/fileperf/`.
+    `close` removes checked-out files. Only `keep` and `forget` change the repository: Git objects, and refs below
+    `refs/fileperf/`.
     """
 
     def __init__(
         self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, outputs: Iterable[Path] = ()
     ) -> None:
-        """Relative paths start at `rootdir`. In the paths `outputs`, only Python files count as code.
+        """Relative paths start at `rootdir`. Without `keeps_trees`, `keep` does nothing.
 
-        Without `keeps_trees`, `keep` does nothing.
+        The run writes its reports to the paths `outputs`. There, only Python files count as code.
         """
         self.rootdir = rootdir
         self._baselines = baselines
@@ -185,7 +185,7 @@ class Source:
         self._checked_out: dict[str, Path | None] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
-        """`Snapshots.new_files` at the first use of `here`."""
+        """The untracked files that aren't sources, by path, at the first use of `here`."""
 
     def __enter__(self) -> Self:
         return self
@@ -201,12 +201,12 @@ class Source:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for users: about files that a baseline's code lacks, and about code that could not be kept."""
+        """Sentences for the user, such as about code that could not be kept."""
         return tuple(dict.fromkeys(self._notes))
 
     @cached_property
     def here(self) -> SourceState | str:
-        """The state of the code at the first use of `here`. If unknown, a sentence with the reason and advice."""
+        """The current code's state, read only once. If it cannot be read, a sentence with the reason and advice."""
         try:
             snapshots = self._snapshots
         except PlanError as error:
@@ -224,7 +224,7 @@ class Source:
         return commit_info(self.rootdir)
 
     def changed(self) -> tuple[str, ...]:
-        """Returns the files that have changed since the first use of `here`. Empty if the code is unknown."""
+        """Returns the files that have changed since the first use of `here`."""
         here = self.here
         if isinstance(here, str):
             return ()
@@ -237,7 +237,7 @@ class Source:
             return (f"the code ({_said(error)})",)
 
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
-        """Returns digests of loaded files that aren't in the Git tree `tree`, by default the current code's.
+        """Returns digests of the loaded files that a Git tree lacks. The default tree is the current code's.
 
         None if the loaded files or the tree are unknown.
         """
@@ -248,7 +248,7 @@ class Source:
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
-        """Returns the loaded files that the Git tree `tree` contains. None if these files or the tree are unknown."""
+        """Returns the loaded files that the Git tree contains. None if the loaded files or the tree are unknown."""
         paths = self._paths_in(tree) if loaded.is_known else None
         return None if paths is None else loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths)
 
@@ -259,7 +259,7 @@ class Source:
             return None
 
     def change_since(self, commit: str) -> Change:
-        """Returns the current code's changes since the newest common ancestor of it and `commit`. Raises PlanError."""
+        """Returns the changes since the newest commit that the current code and `commit` share. Raises PlanError."""
         here = self.here
         if isinstance(here, str):
             raise PlanError(here)
@@ -276,7 +276,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns `here` with a tree that also contains new files in `loaded`, such as data. Secrets are left out."""
+        """Returns `here` with a tree that also contains loaded, untracked data files. Secrets are left out."""
         here = self.here
         found = loaded.among(map(self.path, self._new))
         read = [name for name in self._new if self.path(name) in found and not _SECRET.search(name)]
@@ -312,7 +312,7 @@ class Source:
             return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
-        """Returns the modules that the old code loaded from files that `share_with` copied to it, as relative paths."""
+        """Returns the relative paths of the untracked modules that the old code has loaded."""
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
@@ -321,10 +321,9 @@ class Source:
         return tuple(sorted(name for name in names if name not in paths and self.path(name).exists() and is_code(name)))
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
-        """Returns a baseline's code, by the tree and the commit that the baseline names.
+        """Returns the code of a baseline that names this tree and commit.
 
-        The code's files exist until `close`, with copies of files that Git ignores here. If there is no such code,
-        raises PlanError with the reason and advice.
+        The code's files exist until `close`. Raises PlanError if the code is not found.
         """
         key = (tree, commit)
         if key not in self._codes:
@@ -338,7 +337,7 @@ class Source:
         return found
 
     def keep(self, here: SourceState) -> None:
-        """Keeps the code `here` in this repository, unless it is a commit's code. If that fails, `notes` say why."""
+        """Keeps code with uncommitted changes in the Git repository. If that fails, `notes` say why."""
         if not self._keeps_trees or not here.dirty:
             return
         repository, ref = self._snapshots.repository, _REFS + here.tree
@@ -355,7 +354,7 @@ class Source:
                 self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
-        """Removes the refs that keep these trees, except trees that a baseline names. Git may then remove the code."""
+        """Allows Git to remove these trees, except trees that a baseline still names."""
         trees = set(trees)
         if not trees:  # then ask Git nothing
             return
@@ -370,7 +369,7 @@ class Source:
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """The code as Git trees. Raises PlanError, with the reason and advice, if no Git repository contains it."""
+        """Raises PlanError, for example if no Git repository contains the code."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, but only Git can find a baseline's code. Install Git")
         repository = find_repository(self.rootdir)
@@ -405,7 +404,7 @@ class Source:
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
-        """Returns the paths below `top`, relative to `top`. A link gives two paths: its own, and its target's."""
+        """Returns the paths below `top`, relative to `top`. A symbolic link also gives its target's path."""
         written = [Path(os.path.abspath(self.rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
         found = {real for path in written for real in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
@@ -443,7 +442,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree equals the current code, with or without untracked files that aren't sources."""
+        """Returns whether a tree is the current code. The tree may also contain untracked data files."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):
@@ -471,11 +470,11 @@ def _said(error: Exception) -> str:
 
 
 def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping[str, str] = os.environ) -> CodeTree:
-    """If `against` is the commit that is checked out, as after a push to main, returns the commit before it.
+    """If `against` is the commit that is checked out, returns the commit before. Otherwise returns `against`.
 
-    That is the branch's commit before the push, if CI reports this, or else the first parent. Raises PlanError if the
-    clone lacks that commit. Returns `against` itself if it is other code or the first commit, or if files have changed.
-    `name` is the user's text for `against`.
+    Without this, a run on main would compare main with itself. If CI reports the commit before the push, returns that
+    commit, and otherwise the first parent. `name` is the user's text for `against`. Raises PlanError if the clone lacks
+    the commit before.
     """
     commit = against.commit
     repository = None if commit is None else find_repository(source.rootdir)
@@ -498,7 +497,7 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
 
 
 def other_branch(env: Mapping[str, str]) -> str:
-    """Returns `the branch x`, `the tag x` or `a pull request` if CI tests it; empty for the default branch."""
+    """Returns `the branch x`, `the tag x` or `a pull request`. Empty for the default branch and outside of CI."""
     branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
     if tag := env.get("CI_COMMIT_TAG") or (env.get("GITHUB_REF_TYPE") == "tag" and env.get("GITHUB_REF_NAME")):
         return f"the tag {tag}"
@@ -522,7 +521,7 @@ def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) ->
 
 
 def _github_event(env: Mapping[str, str]) -> dict[str, object]:
-    """Returns GitHub's facts about the event that CI handles. Empty without a readable file of these facts."""
+    """Returns GitHub's JSON about the event that started this CI job. Empty outside of GitHub."""
     with suppress(OSError, ValueError):
         event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
         return event if isinstance(event, dict) else {}

@@ -1,4 +1,4 @@
-"""Says where the old or the new code lives: the tree of its files, and the Python that runs it."""
+"""Says where the old or the new code is, and which Python runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
-"""The names of setuptools' modules for editable installs begin so. Each module has a `MAPPING` from names to paths."""
+"""The prefix of setuptools' modules for editable installs. Each module has a `MAPPING` from names to paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class CodeTree:
     """The old code's interpreter. None if the test run's interpreter is used."""
     url: str | None = None
     commit: str | None = None
-    """The full hash of a commit or tree whose files a `Checkout` has yet to write. Else None."""
+    """The full hash of a commit or Git tree that is not checked out yet. Otherwise None."""
     tree: str = ""
     """The hash of the code's Git tree, which leaves out the baselines. Empty if unknown."""
     notes: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class CodeTree:
         return self.python or sys.executable
 
     def path(self, entry: Path) -> Path:
-        """Returns the path in the tree `there` that corresponds to `entry`. If nothing exists there, returns `entry`.
+        """Returns the old code's path for `entry`, a path in the new code. If the old code lacks it, returns `entry`.
 
-        A path in the interpreter's virtual environment stays unchanged: old and new code use the same environment.
+        Paths in the virtual environment stay unchanged, because old and new code share the environment.
         """
         counterpart = self._counterpart(entry)
         return entry if counterpart is None or not counterpart.exists() else counterpart
@@ -58,9 +58,9 @@ class CodeTree:
         return self.path(Path.cwd())
 
     def word(self, text: str) -> str:
-        """Returns the text with `path` applied to its absolute paths. Returns any other text unchanged.
+        """Replaces absolute paths in a text, as `path` does. Other texts stay unchanged.
 
-        The text is a path, a list of paths as in PATH, or one of these after `NAME=`.
+        Examples of such texts are `/app/x.toml`, `/app/lib:/app/src` and `--config=/app/x.toml`.
         """
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
@@ -71,9 +71,7 @@ class CodeTree:
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
         """Returns this code's `sys.path`, made from the test run's `entries`.
 
-        If the code has another interpreter, the entries of this interpreter, such as site-packages, are left out. A
-        None stands for the other interpreter's own entries. It is the last entry if `there` is given. Otherwise it is
-        the first entry, so that Python finds an installed version of the code first.
+        If the code has another interpreter, None stands for that interpreter's own entries, such as site-packages.
         """
         if self.is_here:
             return tuple(entries)
@@ -82,13 +80,13 @@ class CodeTree:
         if self.python is None:
             return (*(str(self.path(path)) for path in paths), *found)
         code = (*(str(self.path(path)) for path in paths if not is_of_the_interpreter(path)), *found)
+        # Without another directory, the old code is the version that the other interpreter has installed.
         return (None, *code) if self.there is None else (*code, None)
 
     def env(self, env: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
         """Returns this code's environment variables, made from the test run's `env`.
 
-        In the user's variables `given`, paths are replaced as by `word`. PYTHONPATH also gets this code's copies of
-        editable installs, which Python would otherwise find in the test run's tree.
+        In the user's own variables `given`, paths are replaced as by `word`.
         """
         if self.is_here:
             return dict(env)
@@ -100,6 +98,7 @@ class CodeTree:
             result["PATH"] = os.pathsep.join((programs, *filter(None, [result.get("PATH")])))
         result |= {name: self.word(value) for name, value in given.items()}
         if self.there is not None:
+            # Otherwise, Python would find editable installs in the test run's code.
             editable = (*_listed_by_editable_installs(), *_found_by_editable_installs())
             named = result.get("PYTHONPATH", "").split(os.pathsep)
             entries = [entry for entry in (*map(self._mapped, named), *map(str, self._moved(editable))) if entry]
@@ -119,7 +118,7 @@ class CodeTree:
         return counterpart is not None and not counterpart.exists()
 
     def strays(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Returns the files that are in the tree `here`, although the tree `there` has the same paths."""
+        """Returns the files in the directory `here` for which the directory `there` has a counterpart."""
         if self.here is None or self.there is None:
             return ()
         top = self.here.resolve()
@@ -130,21 +129,15 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the results of `path` for those `paths` that also exist in the tree `there`.
-
-        If the code has an interpreter of its own, also returns the other paths, unchanged. That interpreter lacks the
-        editable installs.
-        """
+        """Returns the results of `path`, without unchanged paths."""
+        # Another interpreter lacks this one's editable installs, so it also needs unchanged paths.
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
     def _counterpart(self, path: Path) -> Path | None:
-        """Returns the same path in the tree `there`. None if the path isn't in `here`, or belongs to the interpreter.
-
-        Paths are compared as written, then with links followed, because Git follows links in a repository's top.
-        """
+        """Returns the path's counterpart in the directory `there`. None if the path isn't in the code."""
         if self.here is None or self.there is None or is_of_the_interpreter(path, top=self.here):
             return None
-        for written in (_absolute, Path.resolve):
+        for written in (_absolute, Path.resolve):  # Git follows links in a repository's path
             one, here, there = written(path), written(self.here), written(self.there)
             if _is_of(one, here, there):
                 return self.there / one.relative_to(here)
@@ -168,7 +161,7 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
 
 
 def is_of_the_user(file: str) -> bool:
-    """Returns whether a traceback's file is the user's own code: not this package's, not Python's."""
+    """Returns whether a traceback's file is the user's code, and not this package's or Python's."""
     path = Path(file)
     return path.is_absolute() and not path.is_relative_to(_PACKAGE) and not is_of_the_interpreter(path)
 
@@ -179,11 +172,10 @@ def is_installed(path: Path) -> bool:
 
 
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
-    """Returns the directories of loaded `files` that belong neither to the tree nor to the interpreter.
+    """Returns the directories of loaded `files` that belong neither to the code nor to the interpreter.
 
-    Old and new code share such files, so a comparison misses changes in them. For a package's file, returns the
-    directory from which Python imports the package. Shorter paths come first. Directories below another returned
-    directory are left out.
+    Old and new code share such files, so a comparison misses their changes. Only outermost directories are returned,
+    the shortest path first.
     """
     if tree.here is None:
         return ()

@@ -1,8 +1,7 @@
-"""Calls an ASGI app in this process as a server would, streaming both ways with back-pressure.
+"""Calls an ASGI app in this process as a server would.
 
-Unlike `httpx.ASGITransport`, it collects no bodies. The app reads the request while the client still makes it, and
-sends its chunks one by one. So times to first byte and memory are as with a real server. `lifespan` starts and stops
-the app.
+Unlike `httpx.ASGITransport`, this streams bodies both ways, and collects none. So memory and times to the first byte
+are as with a real server.
 """
 
 from __future__ import annotations
@@ -32,19 +31,18 @@ _ERROR_HEADERS = (
 _LOGGED_KINDS = 20
 """At most this many kinds of exceptions are logged, each once."""
 _HTTP_SPEC = "2.4"
-"""Version of ASGI's HTTP part. In it, `send` raises OSError after a disconnect, so frameworks need no second task to
-listen for one."""
+"""The version of ASGI's HTTP part. Since 2.4, `send` raises OSError after a disconnect, so frameworks need no second
+task to notice it."""
 
 _log = logging.getLogger(__name__)
 
 
 class StreamingASGITransport(httpx.AsyncBaseTransport):
-    """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` to an app on the running event loop.
+    """Sends the requests of an `httpx.AsyncClient` or `httpx2.AsyncClient` to an app on the running event loop.
 
-    `state` is the lifespan's state: each request gets a copy, as ASGI says. If an app raises before it answered, the
-    client gets the response 500. If it raises later, the client gets httpx.RemoteProtocolError. Both log a traceback,
-    as servers do. A request's read timeout limits how long the app sends nothing, after the client has sent all it has.
-    Connect and write timeouts have no effect here. Closing the transport ends the requests under way.
+    `state` is the app's lifespan state: each request gets a copy. If the app raises before it has answered, the client
+    gets a response 500. If the app raises later, the client gets httpx.RemoteProtocolError. In both cases, a traceback
+    is logged. The read timeout limits how long the app may be silent. Connect and write timeouts have no effect.
     """
 
     def __init__(
@@ -79,10 +77,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
             raise
 
     async def aclose(self) -> None:
-        """Disconnects the requests under way, and waits until the app has ended them.
-
-        Cancels the app's tasks if they take longer than `CLOSE_GRACE_S`.
-        """
+        """Disconnects the requests under way. The app may go on for `CLOSE_GRACE_S`, then its tasks are cancelled."""
         for exchange in tuple(self._running.values()):
             exchange.disconnect()
         tasks = tuple(self._running)
@@ -111,7 +106,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request and its response, with room for one block of the body between app and client."""
+    """One request and its response. At most one block of the response's body waits for the client."""
 
     def __init__(
         self,
@@ -178,7 +173,7 @@ class _Exchange(httpx.AsyncByteStream):
             _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
-        """Returns the request's next piece. After the last, waits for the response's end, and returns a disconnect."""
+        """Returns the request's next piece. After the last, waits for the response's end and returns a disconnect."""
         if not self._request_read and not self._complete and self._failure is None:
             return await self._next_part()
         if not self._complete and self._failure is None:
@@ -206,7 +201,7 @@ class _Exchange(httpx.AsyncByteStream):
         return {"type": "http.request", "body": bytes(block), "more_body": not self._request_read}
 
     async def send(self, message: Message) -> None:
-        """Passes a message on to the client. Raises OSError if the client has gone, RuntimeError for a bad message."""
+        """Passes the app's message on. Raises OSError if the client has gone, RuntimeError for a bad message."""
         if self._failure is not None:
             raise OSError("the client has disconnected")
         expected = "http.response.start" if self._start is None else "http.response.body"
@@ -262,7 +257,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- for the client
 
     async def response(self) -> httpx.Response:
-        """Returns the response once the app has begun it. If an error ends the exchange before, raises this error."""
+        """Returns the response once the app has begun it. If the request fails before, raises the error."""
         while self._start is None:
             if self._failure is not None:
                 raise self._failure
@@ -313,7 +308,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._lose(httpx.ReadTimeout(f"the app sent nothing for {timeout_s} s"))
 
     def _lose(self, error: BaseException) -> None:
-        """Ends the exchange unless it is complete. The client gets the error, and the app a disconnect."""
+        """Ends an incomplete request. The client gets the error, and the app gets a disconnect."""
         if self._complete or self._failure is not None:
             return
         self._failure = error_of(self._family, error)

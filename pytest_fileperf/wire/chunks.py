@@ -1,4 +1,4 @@
-"""Finds the end of a body in HTTP/1.1's chunked encoding, and counts its content. Does no I/O."""
+"""Parses bodies in HTTP/1.1's chunked encoding. Does no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 from pytest_fileperf.wire.framing import MAX_HEAD_BYTES, check_trailers
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
-"""The line before a chunk, without its LF. The pattern allows the same lines as h11, which httpx uses."""
+"""The line before a chunk, without its line feed. The pattern allows the same lines as h11, which httpx uses."""
 
 
 class _Line(Enum):
@@ -36,9 +36,9 @@ class ChunkedReader:
         self.received += size_bytes
 
     def feed(self, data: memoryview, deliver: Callable[[memoryview], object] | None) -> int:
-        """Takes the next bytes. If the body ends in them, returns how many of them belong to the body, else -1.
+        """Takes the next bytes. If the body ends in them, returns how many of them belong to it. Otherwise returns -1.
 
-        `deliver` gets each piece of content. Raises httpx.RemoteProtocolError if the bytes break the encoding.
+        `deliver` gets each piece of content. Raises httpx.RemoteProtocolError if the encoding is invalid.
         """
         position, end = 0, len(data)
         while position < end:
@@ -74,7 +74,7 @@ class ChunkedReader:
             raise httpx.RemoteProtocolError("the chunked answer has a line, or trailers, of more than 100 KiB")
 
     def _ends_with(self, line: bytes) -> bool:
-        """Takes a line without its LF, and returns whether it is the last line of the body."""
+        """Takes a line without its line feed. Returns whether the body ends with this line."""
         if self._next is _Line.AFTER_DATA:
             if line != b"\r":
                 raise httpx.RemoteProtocolError(f"a chunk is followed by {line[:20]!r}, not by a line end")

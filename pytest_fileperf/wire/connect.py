@@ -25,10 +25,7 @@ class Origin:
 
 
 def tls_context(reach: Reach) -> ssl.SSLContext:
-    """Returns a context that trusts the certificates of `reach`.
-
-    Raises ssl.SSLError if `reach.trusted` contains none.
-    """
+    """Returns a TLS context for `reach`. Raises ssl.SSLError if the text `reach.trusted` has no certificates."""
     if isinstance(reach.trusted, bool):
         context = httpx.create_ssl_context(verify=reach.trusted)
     else:
@@ -80,7 +77,7 @@ def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -
 
 
 async def require_allowed(origin: Origin, only_to: Network) -> None:
-    """Raises httpx.ConnectError unless `only_to` allows the host, and all addresses of its name."""
+    """Raises httpx.ConnectError unless `only_to` allows all of the host's addresses."""
     addresses = await _addresses(asyncio.get_running_loop(), origin) if only_to.looks_up(origin.host) else []
     found = [str(each[4][0]) for each in addresses] or [origin.host]
     if refused := [each for each in found if not only_to.allows(each)]:
@@ -88,7 +85,7 @@ async def require_allowed(origin: Origin, only_to: Network) -> None:
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
-    """Returns how the server broke the protocol on a connection without a request; None if the connection is good."""
+    """Returns a breach if the server closed an idle connection, or sent bytes on it; else None."""
     if isinstance(sock, ssl.SSLSocket):
         return Breach.OUT_OF_STEP if sock.pending() else None
     try:
@@ -126,7 +123,8 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]
-    """Returns the host's addresses as getaddrinfo does. Only a name, not an IP address, needs getaddrinfo's thread."""
+    """Returns the host's addresses in getaddrinfo's format."""
+    # For an IP address, no thread is needed to call getaddrinfo.
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, origin.host)

@@ -1,8 +1,7 @@
-"""One HTTP/1.1 connection on the running event loop: a raw non-blocking socket, one request at a time, callbacks only.
+"""One HTTP/1.1 connection: a raw non-blocking socket with one request at a time.
 
-There is no asyncio transport in between. A request is one `send` (or `sendfile`), and the callback that reads an answer
-parses it. If nobody wants a body, the kernel drops it (`MSG_TRUNC`), or it is read into a shared buffer. The owner
-(`transport` or `drive`) decides when to send, how long to wait and how to judge the answer.
+There is no asyncio transport in between: the event loop's callback reads an answer and parses it. The code that uses
+the connection decides when to send, how long to wait and whether the answer is good.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
 
 class Connection:
-    """A connected socket.
-
-    `start` sends a request. When the answer arrives, the event loop calls the request's exchange with it.
-    """
+    """A connected socket. `start` sends a request, and its `Exchange` is called with the parts of the answer."""
 
     __slots__ = (
         "_body",
@@ -87,24 +83,24 @@ class Connection:
         self._discard = True
         self._method_is_head = self._last = self._streaming = self._paused = self.closed = False
         self.switched = False
-        """Whether an answer has switched to another protocol. All further bytes are then a body."""
+        """Whether the server has switched to another protocol. All further bytes then count as a body."""
         self.started_ns = 0
         """When the first byte of the current request was written. All times are from `time.monotonic_ns`."""
         self.first_byte_ns = 0
         self.ended_ns = 0
         self.body_bytes = 0
-        """How many bytes of the current answer's content have arrived, without the framing of chunks."""
+        """How many bytes of the current answer's body have arrived. The size lines of chunks do not count."""
         self.breach: Breach | None = None
-        """How the server broke the protocol, or None. After a breach the connection is not used again."""
+        """How the server broke the protocol; None if it did not. After a breach, the connection is not used again."""
         self.unsent_bytes = 0
-        """How many bytes of a request the socket had not taken when the request was answered or failed."""
+        """How many bytes of the request were still unsent when it was answered or failed."""
         scratch.sockets.add()
         loop.add_reader(self._fd, self._readable)
 
     # --- sending
 
     def start(self, request: WireRequest, exchange: Exchange) -> None:
-        """Sends a request. The connection must be free. Bytes that the socket does not take at once follow later."""
+        """Sends a request. The connection must be free. If the socket is full, the rest of the bytes follows later."""
         self._begin(request.is_head, request.is_last, exchange)
         whole = request.whole
         if whole is not None:
@@ -121,7 +117,7 @@ class Connection:
         self._sender.send(request.segments)
 
     def start_streamed(self, request: httpx.Request, exchange: Exchange) -> None:
-        """Sends a request's head. The caller sends the body by `write`, and ends it by `finish_stream`."""
+        """Sends a request's head. Then the caller sends the body by `write`, and calls `finish_stream`."""
         head = head_of(request)
         self._begin(request.method == "HEAD", asks_for_close(request), exchange)
         self._streaming = True
@@ -146,9 +142,9 @@ class Connection:
         self._streaming = False
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Waits until the socket has taken all bytes, or takes no more.
+        """Waits until all bytes are sent, or the server takes no more.
 
-        Raises httpx.WriteTimeout as `Sender.drained` does.
+        Raises httpx.WriteTimeout if the socket takes nothing for `timeout_s`.
         """
         await self._sender.drained(timeout_s)
 
@@ -196,7 +192,8 @@ class Connection:
             self._loop.call_soon(self._readable_again)
 
     def _read_to_the_end(self) -> None:
-        """Reads all bytes that came before a reset. uvloop calls the reader only once for the bytes and the reset."""
+        """Reads all bytes that came before the server reset the connection."""
+        # For such bytes and the reset, uvloop calls the reader only once.
         while self._exchange is not None and not self._paused:
             before_ns, self.ended_ns = self.ended_ns, 0
             self._readable()
@@ -205,17 +202,14 @@ class Connection:
                 self.fail(httpx.ReadError(os.strerror(self._error_code)))
 
     def _cannot_send(self, error: OSError, unsent_bytes: int) -> None:
-        """Notes that the server takes no more bytes.
-
-        As in httpx, the connection still reads, because an answer may be there.
-        """
         self._error_code = error.errno or errno.ECONNRESET
         self.unsent_bytes = unsent_bytes
         self._known = None
+        # As in httpx, the connection still reads, because an answer may be there.
         self._loop.call_soon(self._read_to_the_end)
 
     def _readable_again(self) -> None:
-        """Reads bytes that TLS has already decrypted. The socket does not become readable for these."""
+        """Reads bytes that TLS has already decrypted. For such bytes, the socket does not become readable."""
         if not self.closed and not self._paused:
             self._readable()
 
@@ -339,14 +333,14 @@ class Connection:
             self._known.keep(raw, head, body_bytes)
 
     def fail(self, error: httpx.TransportError) -> None:
-        """Closes the connection, and gives the error to the exchange, if a request is under way."""
+        """Closes the connection. If a request is under way, its exchange gets the error."""
         exchange, self._exchange = self._exchange, None
         self.close()
         if exchange is not None:
             exchange.on_failure(error)
 
     def close(self) -> None:
-        """Closes the socket without a call to the exchange. A second call does nothing."""
+        """Closes the socket. The exchange is not called."""
         if self.closed:
             return
         self._sender.drop()
@@ -355,7 +349,7 @@ class Connection:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the socket without a call to its event loop, which may be gone."""
+        """Closes the socket, but does not use its event loop, which may be gone."""
         self._scratch.sockets.open -= not self.closed
         self.closed = True
         self._exchange = None
@@ -365,12 +359,12 @@ class Connection:
 
     @property
     def status(self) -> int:
-        """The status of the current or last answer, or 0 before its head."""
+        """The newest answer's status; 0 until its head has arrived."""
         return self._head.status if self._head is not None else 0
 
     @property
     def content_encoding(self) -> str:
-        """The answer's `content-encoding`. Empty for plain content, and before the head."""
+        """The newest answer's `content-encoding`, such as `gzip`. Empty if there is none."""
         return self._head.content_encoding if self._head is not None else ""
 
     @property
@@ -395,7 +389,7 @@ class Connection:
                 self._loop.call_soon(self._readable_again)
 
     def stale(self) -> bool:
-        """Returns whether a free connection cannot be used again, because the server closed it or sent a byte."""
+        """Returns whether a free connection is unusable, because the server closed it or sent a byte."""
         if not self.closed:
             self.breach = breach_of_idle(self._sock)
         return self.closed or self.breach is not None

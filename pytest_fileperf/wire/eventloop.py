@@ -9,14 +9,14 @@ import sys
 from pytest_fileperf.errors import FilePerfError
 
 _FILES = 16
-"""The process must be able to open this many more files. A uvloop opens seven files, and needs room for nine. With room
-for fewer than four, libuv ends the process (SIGABRT)."""
+"""The process must be able to open this many more files. uvloop needs room for nine files. With room for fewer than
+four, uvloop would abort the process."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns uvloop's event loop if it is installed, else asyncio's.
+    """Returns uvloop's event loop, or asyncio's if uvloop isn't installed.
 
-    Raises FilePerfError if too few files may be opened.
+    Raises FilePerfError if this process may open too few files.
     """
     if sys.platform != "win32":
         try:

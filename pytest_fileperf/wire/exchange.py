@@ -1,4 +1,4 @@
-"""How a connection reports an answer to its owner, and the state that all connections of an event loop share."""
+"""How a connection reports an answer, and data that all connections of an event loop share."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
-"""The remaining bytes of an unwanted body are skipped only if they are more than this. For fewer bytes, skipping saves
-nothing. Only Linux skips, with `MSG_TRUNC`."""
+"""If more bytes than this are left of an unwanted body, the kernel drops them (`MSG_TRUNC`, only on Linux). For fewer
+bytes, this saves nothing."""
 _KNOWN_MOST = 64
-"""At most this many known answers are kept, of some KiB each. A `date` header makes a new answer each second. Without a
-limit, kept answers would look like a memory leak."""
+"""At most this many known answers are kept, because a `date` header makes a new answer each second."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
     """Good answers to one request. Maps an answer's bytes to its head and its body's length in bytes.
 
-    All connections that send this request share them.
+    All connections that send this request share this object.
     """
 
     LONGEST_BYTES = 4096
-    """Longer answers are parsed each time. Most of the cost is in parsing heads, and `HeadCache` keeps parsed heads."""
+    """Longer answers are not kept. They cost little more, because `HeadCache` keeps their parsed heads."""
 
     def keep(self, raw: bytes, head: ResponseHead, body_bytes: int) -> None:
         if len(self) >= _KNOWN_MOST:
@@ -49,10 +48,10 @@ class Breach(StrEnum):
 
 
 class Exchange(Protocol):
-    """A request under way. Its connection reports the answer by these calls."""
+    """A request under way. Its connection calls these methods to report the answer."""
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Gets the answer's head. Returns whether the owner wants the body."""
+        """Gets the answer's head. Returns whether the body is wanted."""
         ...
 
     def on_body(self, data: memoryview) -> None:
@@ -60,27 +59,27 @@ class Exchange(Protocol):
         ...
 
     def on_end(self, repeated: bool) -> bool:
-        """Is called once the answer is complete. The connection is then free, or closed if it cannot be used again.
+        """Is called once the answer is complete. The connection is then free or closed.
 
-        Returns whether an answer of exactly these bytes is always good. If so, later answers of the same bytes skip the
-        other methods: they cause only this call, with `repeated` True.
+        Returns whether an answer with exactly these bytes is always good. If so, the connection may report later equal
+        answers only by this call, with `repeated` True.
         """
         ...
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        """Is called if the answer cannot become complete. The connection is then closed."""
+        """Is called if the request fails. The connection is then closed."""
         ...
 
 
 class Sockets:
-    """Counts of the connections of an event loop."""
+    """Counts an event loop's connections."""
 
     __slots__ = ("closed_said", "most_open", "open", "opened")
 
     def __init__(self) -> None:
         self.open = 0
         self.most_open = 0
-        """The most connections open at one time in the current round. The recorder resets it for each round."""
+        """The most connections that were open at one time in the current round of the load."""
         self.opened = 0
         self.closed_said = 0
         """How many connections the server closed after it had announced this (`Connection: close`)."""

@@ -1,7 +1,7 @@
-"""Adapts our classes to httpx and httpx2, whose classes are alike but unrelated. Each package is called a family.
+"""Lets our classes work with httpx and with httpx2, whose classes are alike but unrelated.
 
-Requests are sent and answers are read in one way, with httpx's errors. But all objects that a user sees belong to the
-user's family. httpx2 is imported only if a user has imported it, or asks for it.
+Each of the two packages is called a family. All objects that users see belong to the users' family. httpx2 is imported
+only if a user has imported it, or asks for it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "Timeout": attrgetter("connect", "read", "write", "pool"),
     "URL": str,
 }
-"""For each class name, a function that turns an object of this class into a plain value. Both packages accept it."""
+"""For each class name, a function that turns an object into a plain value. Both packages accept such values."""
 
 
 def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:
-    """Returns a class that inherits from `own`, and from the family's classes with these names.
-
-    A family is the package httpx or httpx2.
-    """
+    """Returns a class that inherits from `own`, and from classes of the family (httpx or httpx2) with these names."""
     return cast("type[_T]", _joined(family, cast(type, own), names))
 
 
 def as_own(family: ModuleType, value: object) -> Any:
-    """Converts a client's argument to this family (httpx or httpx2), if it belongs to the other family."""
+    """If the value is an object of the other family (httpx or httpx2), converts it to this family."""
     theirs = sys.modules.get(_other(family))
     if theirs is None or theirs is family:  # httpx2 can stand in for httpx
         return value
@@ -76,7 +73,7 @@ def _request(family: ModuleType, other: Any) -> Any:
 
 
 def _response(family: ModuleType, other: Any, request: object) -> Any:
-    """Converts a response of the other package (httpx or httpx2). Its body is read only if somebody asks for it."""
+    """Converts the other family's response. Its body is read only on demand."""
     headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
     stream = kind(family, _Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
     return family.Response(other.status_code, headers=headers, stream=stream, request=request)
@@ -98,7 +95,7 @@ def family_of(request: object) -> ModuleType:
 
 
 def classes_of(thing: object) -> list[str]:
-    """Returns the names of an object's classes that httpx or httpx2 defines. The object's own class comes first."""
+    """Returns the names of an object's class and base classes that belong to httpx or httpx2."""
     return [kind.__name__ for kind in type(thing).__mro__ if kind.__module__ in FAMILIES]
 
 
@@ -155,7 +152,7 @@ class SyncFamilyClient(FamilyClient):
 
 
 class _Relayed:
-    """Makes a body of httpx usable in httpx2, or the other way round. `kind` adds the classes of a stream."""
+    """Makes one family's body usable in the other family."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -169,7 +166,7 @@ class _Relayed:
 
 
 class _Content:
-    """The body of a response, decompressed."""
+    """A response's decompressed body."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -182,9 +179,9 @@ class _Content:
 
 
 class _Adapted:
-    """Makes an auth object of httpx usable in httpx2, or the other way round. `kind` adds the class `Auth`.
+    """Makes one family's auth object usable in the other family.
 
-    The auth object gets requests and responses of its own package, `its`.
+    The auth object still gets requests and responses of its own package, `its`.
     """
 
     def __init__(self, auth: Any, family: ModuleType, its: ModuleType) -> None:

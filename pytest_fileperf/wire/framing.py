@@ -1,7 +1,6 @@
-"""Finds and parses the heads of HTTP/1.1 responses, and how the body ends.
+"""Parses the heads of HTTP/1.1 responses: the status line and the headers.
 
-It knows only bytes: sockets belong to `connection`. httptools parses each different head once. A load's heads differ
-only in the server's `date`, so most cost one dictionary look-up.
+Each different head is parsed once. A load's heads differ only in the server's `date`, so most cost one look-up.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import httpx
 
 CHUNKED = -1
 UNTIL_CLOSE = -2
-"""`CHUNKED` and `UNTIL_CLOSE` are values of `ResponseHead.body` for lengths that the head does not state."""
+"""`CHUNKED` and `UNTIL_CLOSE` are values of `ResponseHead.body` if the head states no length."""
 
 MAX_HEAD_BYTES = 100 * 1024
 """Longer heads and chunk lines are refused, as in httpx."""
@@ -39,9 +38,9 @@ class ResponseHead:
     version: bytes
     """The version as the server sends it: `HTTP/1.1`, `HTTP/1.0`."""
     headers: tuple[tuple[bytes, bytes], ...]
-    """The headers as received: in order, with upper and lower case."""
+    """The headers as received, with upper and lower case."""
     body: int
-    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`. The answer to a HEAD request has no body."""
+    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`. The answer to a HEAD request still has no body."""
     keep_alive: bool
     """Whether the server announces that it keeps the connection open."""
 
@@ -57,7 +56,7 @@ class ResponseHead:
 
     @property
     def content_encoding(self) -> str:
-        """The header `content-encoding`, such as `gzip`. Empty for plain content."""
+        """The header `content-encoding`, such as `gzip`. Empty without the header."""
         return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")
 
 
@@ -80,12 +79,12 @@ class HeadCache:
 
 @lru_cache(maxsize=_KEPT_TRAILERS)
 def check_trailers(raw: bytes) -> None:
-    """Raises httpx.RemoteProtocolError unless the lines in `raw` may follow the last chunk. An empty one ends them."""
+    """Raises httpx.RemoteProtocolError unless `raw` contains valid trailers (headers after the last chunk)."""
     _parse_head_as_httpx_does(b"HTTP/1.1 200 OK\r\n" + raw)
 
 
 class HeadReader:
-    """Finds the final head of an answer in bytes that arrive in any pieces. Skips informational heads (1xx)."""
+    """Finds an answer's final head in bytes that arrive in any pieces. Skips informational heads (1xx)."""
 
     __slots__ = ("_heads", "_informational", "partial")
 
@@ -96,9 +95,9 @@ class HeadReader:
         self._informational = 0
 
     def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
-        """Returns the final head and the bytes behind it, or None until it is complete. Raises RemoteProtocolError.
+        """Takes the first `received` bytes of `buffer`. Returns the final head and the bytes behind it.
 
-        The new bytes are the first `received` of `buffer`.
+        Returns None while the head is incomplete. Raises httpx.RemoteProtocolError if it is invalid.
         """
         data, end, looked_at = buffer, received, 0
         if self.partial:
@@ -123,14 +122,14 @@ class HeadReader:
 
 
 def _head_end(data: bytearray, start: int, end: int) -> int:
-    """Returns the place after the first blank line between `start` and `end`, or 0 if there is none."""
+    """Returns the index after the first blank line between `start` and `end`, or 0 if there is none."""
     blank = data.find(b"\n\r\n", start, end)
     bare = data.find(b"\n\n", start, blank + 1 if blank >= 0 else end)
     return bare + 2 if bare >= 0 else blank + 3 if blank >= 0 else 0
 
 
 def _checked_start(data: bytearray) -> bytearray:
-    """Returns `data`, the start of a head. Raises httpx.RemoteProtocolError if no valid head can begin so."""
+    """Returns `data`. Raises httpx.RemoteProtocolError if no valid head begins with it."""
     if not data.startswith(b"HTTP/"[: len(data)]):
         raise httpx.RemoteProtocolError(f"this isn't an HTTP/1 response: {bytes(data[:40])!r}")
     if len(data) > MAX_HEAD_BYTES:
@@ -198,10 +197,7 @@ def _head(status: int, reason: bytes, version: str, headers: tuple[tuple[bytes, 
 
 
 def _values(headers: tuple[tuple[bytes, bytes], ...], wanted: bytes) -> list[bytes]:
-    """Returns the comma-separated parts of all headers with the lower-case name `wanted`.
-
-    The parts become lower case.
-    """
+    """Returns the comma-separated parts of all headers with this name, in lower case."""
     return [part.strip().lower() for name, value in headers if name.lower() == wanted for part in value.split(b",")]
 
 
@@ -213,7 +209,7 @@ def _keeps_alive(version: str, headers: tuple[tuple[bytes, bytes], ...]) -> bool
 
 
 def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
-    """Returns a value for `ResponseHead.body` (RFC 9112, section 6.3). Checks headers even if no body follows."""
+    """Returns a value for `ResponseHead.body` (RFC 9112, section 6.3). Raises httpx.RemoteProtocolError."""
     codings = _values(headers, b"transfer-encoding")
     if codings and codings != [b"chunked"]:
         raise httpx.RemoteProtocolError(

@@ -1,4 +1,4 @@
-"""Starts an ASGI app, and shuts it down."""
+"""Starts an ASGI app and shuts it down, by ASGI's lifespan protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 ASGI_VERSION = "3.0"
 
 CLOSE_GRACE_S = 1.0
-"""How long an app's tasks may go on after the last answer. After this time they are cancelled."""
+"""After the last answer, an app's tasks may go on for this long. Then they are cancelled."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 class Lifespan:
     """An async context manager that starts an app on entry and shuts it down on exit, as a server does.
 
-    `state` is the lifespan's state, which each request gets. An app without a lifespan is served without one. Raises
-    ServerStartError if the app cannot start. A failing shutdown is logged. Callers must limit the time of both phases.
+    `state` is the app's lifespan state, which each request gets. Apps without lifespan support also work. Raises
+    ServerStartError if the app cannot start. A failing shutdown is only logged. Neither has a time limit.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -38,7 +38,7 @@ class Lifespan:
         self._answers: dict[str, str] = {}
         self._answered = asyncio.Event()
         self.failure = ""
-        """Why the app's shutdown failed, or an empty text."""
+        """Why the app's shutdown failed; empty if it did not fail."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run())

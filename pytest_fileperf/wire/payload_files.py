@@ -20,7 +20,7 @@ IN_MEMORY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileSegment:
-    """A stretch of an open file, which is sent as a part of a request's body."""
+    """A part of an open file, which is sent in a request's body."""
 
     path: Path
     fd: int
@@ -39,7 +39,7 @@ class FileSegment:
 
 
 class PayloadFiles:
-    """Makes each payload once. Large ones become temporary files, which are removed by `close` or with the object."""
+    """Makes each payload once. Large payloads become temporary files, which `close` removes."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._parent = directory
@@ -47,12 +47,12 @@ class PayloadFiles:
         self._remove: Callable[[], object] = int
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
         self._starts: dict[Payload, bytes | FileSegment] = {}
-        """By payload: the bytes that all its unique variants begin with."""
+        """For payloads that differ in each request: the first bytes, which all variants share."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         """Returns the payload's pieces, in order.
 
-        Raises LoadError if a file cannot be written, PlanError if a file is gone.
+        Raises LoadError if a temporary file cannot be written, PlanError if the payload's own file is gone.
         """
         if content.unique or content.tail:
             return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()

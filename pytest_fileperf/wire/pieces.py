@@ -1,7 +1,7 @@
 """Counts a body's pieces as they arrive: server-sent events, lines, or pieces of one size.
 
-A counter's `feed` takes the next bytes, and returns how many pieces they complete. At the body's end, `rest` returns 1
-if the remaining bytes are a piece, else 0.
+A counter's `feed` takes the next bytes, and returns how many pieces are now complete. At the body's end, `rest`
+returns 1 if the remaining bytes are also a piece, else 0.
 
 Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pytest_fileperf.plan.work import EVENT, Each
 
 _NAME_BYTES = 8
-"""This many bytes of an incomplete line show whether it contains data."""
+"""The first bytes of an incomplete line show whether it is a `data` line. At most this many are kept."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -53,7 +53,7 @@ class _Events:
         return sum(map(self._completes, lines))
 
     def _completes(self, line: bytes) -> bool:
-        """Takes a line with its end, and returns whether it completes an event."""
+        """Takes a line with its end. Returns whether the line completes an event."""
         if line[0] in b"\r\n":
             complete, self._has_data = self._has_data, False
             return complete

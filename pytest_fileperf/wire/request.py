@@ -25,9 +25,9 @@ _LONGEST_FORM_BYTES = 16 << 20
 
 
 class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """A request body whose pieces are known before it is sent.
+    """A request body with pieces from memory and from files.
 
-    Any httpx transport can send it, but only `LoadTransport` uses `sendfile` for files.
+    Any httpx transport can send this body, but only `LoadTransport` uses `sendfile` for files.
     """
 
     def __init__(self, segments: tuple[bytes | FileSegment, ...]) -> None:
@@ -54,7 +54,7 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
 class WireRequest:
     """A request as bytes, which can be sent any number of times.
 
-    If it has fields such as `{id}`, it gets new values each time.
+    If the request has fields such as `{id}`, it gets new values each time.
     """
 
     __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
@@ -110,7 +110,7 @@ class BytesOfRequest:
 def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
     """Returns the request's head and body, or None if the body has to be streamed.
 
-    Raises httpx.LocalProtocolError if they are not valid HTTP, for example if the content-length is wrong.
+    Raises httpx.LocalProtocolError if the request is not valid HTTP, for example with a wrong content-length.
     """
     if "Transfer-Encoding" in request.headers:
         return None
@@ -133,7 +133,8 @@ def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfReque
 
 
 def _is_short_form(request: httpx.Request) -> bool:
-    """Returns whether the request is a form whose files fit into memory. httpx streams every form with files."""
+    """Returns whether the request is a form with files that fit into memory."""
+    # httpx streams every form with files.
     length = request.headers.get("Content-Length", "")
     is_form = request.headers.get("Content-Type", "").startswith("multipart/form-data")
     return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
@@ -205,7 +206,7 @@ class LoadClient(FamilyClient):
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Returns the value with random bytes in place of each payload. `placeholders` gets the payload by these bytes."""
+    """Replaces each payload in the value by random bytes. Adds these bytes with the payload to `placeholders`."""
     if isinstance(value, Payload):
         token = b"<" + uuid4().hex.encode() + b">"
         placeholders[token] = value
@@ -218,10 +219,7 @@ def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
 
 
 def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Replaces a payload in an item of `files=` as `_with_placeholders` does.
-
-    An item is a payload, or a tuple of filename, payload and other values.
-    """
+    """Replaces the payload in one item of `files=`: a payload, or a tuple (filename, payload, …)."""
     if isinstance(item, Payload):
         return (item.filename, _with_placeholders(item, placeholders), item.content_type)
     if isinstance(item, tuple) and len(item) >= 2 and isinstance(item[1], Payload):

@@ -24,8 +24,8 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 class Sender:
     """Sends pieces in order, as fast as the socket takes them.
 
-    `on_failure` is called if a file cannot be read. `on_refusal` is called if the socket takes no more bytes, with the
-    error and the number of unsent bytes.
+    `on_failure` is called if a file has become too short. `on_refusal` is called with the error and the number of
+    unsent bytes, if the socket takes no more bytes.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Sender:
         self._wait_for_socket()
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Waits until the socket has taken all pieces, or takes no more bytes.
+        """Waits until all pieces are sent, or the socket takes no more bytes.
 
         Raises httpx.WriteTimeout if the socket takes nothing for `timeout_s`.
         """
@@ -97,11 +97,9 @@ class Sender:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets unsent pieces and the callbacks.
-
-        The callbacks form a reference cycle, and no garbage collector runs during a load.
-        """
+        """Forgets unsent pieces and the callbacks."""
         self._pieces.clear()
+        # The callbacks form a reference cycle, and no garbage collector runs during a load.
         self._on_failure = lambda _: None
         self._on_refusal = lambda _, __: None
         self._stop_waiting()
@@ -156,7 +154,7 @@ class Sender:
         return False
 
     def _send_once(self, piece: memoryview | FileSegment, *, more: bool) -> memoryview | FileSegment | None:
-        """Sends bytes from one piece. Returns its unsent rest, None if nothing is left.
+        """Sends bytes from one piece. Returns the piece's unsent rest; None if nothing is left.
 
         Raises EOFError if a file is too short.
         """

@@ -1,7 +1,7 @@
-"""Compiles requests with fields, such as `{id}`, into their common bytes and the values of each row of a feed.
+"""Compiles requests with fields, such as `{id}`, for which each row of a feed (test data) has values.
 
-httpx builds each request once, with a token in place of each field, so that the bytes are httpx's own. The bytes are
-cut at the tokens. For each row, only the values are kept.
+httpx builds each request once, with a random token in place of each field. The bytes are cut at the tokens, and the
+values are put in between.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pytest_fileperf.wire.values import written
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
 _LENGTH = re.compile(rb"(?<=\r\ncontent-length: )[0-9]+", re.IGNORECASE)
 _EMBEDDED_BYTES = 1024
-"""Shorter pieces are added to the piece before them, once for all requests. Longer pieces stay apart, because many
-recipes (requests with fields) may share them."""
+"""Shorter pieces are added to the piece before them, once for all requests. Longer pieces stay apart, because several
+requests may share them."""
 _JOINED_BYTES = 64 * 1024
 """Shorter pieces are joined with their neighbours for each request, because a copy costs less than another `send`."""
 
 
 class _Filled(Enum):
-    """A piece of a request whose bytes are made for each request, but not from a row of the feed."""
+    """A piece that changes with each request, but isn't a value of the feed (test data)."""
 
     UNIQUE = auto()
     """A text that no other request has."""
@@ -41,17 +41,17 @@ class _Filled(Enum):
 
 
 _Values: TypeAlias = list[bytes]
-"""A field's values, as bytes for each row of the feed, written for one kind of `Place`. `{id}` is a field."""
+"""A field's values as bytes, one for each row of the feed. `{id}` is a field."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Neighbouring pieces, which are joined anew for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
 Fill: TypeAlias = Callable[[WireRequest, int], None]
-"""A function that changes a connection's request into the request for the feed's row with the given number."""
+"""A function that writes the request for a row of the feed into its first argument. It also gets the row's number."""
 
 
 def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
-    """Returns a function that fills in any kind of request. `fixed_bytes` is the length of the body without values."""
+    """Returns a `Fill` for any kind of request. `fixed_bytes` is the body's length without values."""
     is_head, is_last = request.is_head, request.is_last
     only = runs[0] if len(runs) == 1 and isinstance(runs[0], tuple) else None
 
@@ -70,7 +70,7 @@ def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_val
 
 
 def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, after: bytes) -> Fill:
-    """Returns a function that fills in requests which differ only in one value of the head, as most do."""
+    """Returns a faster `Fill` for requests that differ in only one value, as most do."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, place: int) -> None:
@@ -81,7 +81,6 @@ def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, aft
 
 
 def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
-    """Returns a function for requests without fields: every call makes the same request."""
     made = WireRequest()
     _filling(request, runs, fixed_bytes=request.body_bytes, body_values=())(made, 0)
     is_head, is_last, body_bytes = made.is_head, made.is_last, made.body_bytes
@@ -95,7 +94,7 @@ def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
 
 
 def _with_unique_end(request: BytesOfRequest, before: memoryview, after: bytes) -> Fill:
-    """Returns a function that fills in requests which differ only in a unique text near the end: unique payloads."""
+    """Returns a faster `Fill` for requests that differ only in a unique text near the end."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, _: int) -> None:
@@ -121,14 +120,13 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
 
 
 def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
-    """Returns one function for each recipe (a request with fields). The function fills in the values of a row.
+    """Returns a `Fill` for each of the recipes, which are requests with fields.
 
     Raises PlanError for an unusable value, and any error from `build`.
     """
 
     @cache
     def values(place: Place | None, name: str) -> _Values:
-        """Returns the values of the field `name`, as its `place` in a request needs them. None stands for the URL."""
         column = requests.urls if place is None else requests.columns[name]
         return written(column, place, f"feed: {name!r} of row" if name else "the URL of request")
 
@@ -176,7 +174,7 @@ def _folded(
     fixed_bytes: int,
     body_values: tuple[_Values, ...],
 ) -> Fill:
-    """Joins pieces into as few runs as possible, and returns the fastest function that fills them in."""
+    """Joins neighbouring pieces, and returns the fastest `Fill` for the result."""
     runs: list[list[_Piece] | memoryview | FileSegment] = [[]]
     for piece in (*head, *body):
         last = runs[-1]
@@ -201,7 +199,7 @@ def _folded(
 
 
 def _with_length(part: _Piece) -> Iterator[_Piece]:
-    """Yields a piece of a head, cut so that the value of a content-length is a piece of its own."""
+    """Yields the piece, with the number of a content-length replaced by `_Filled.LENGTH`."""
     found = _LENGTH.search(part) if isinstance(part, bytes) else None
     if found is None or not isinstance(part, bytes):
         yield part
@@ -210,7 +208,7 @@ def _with_length(part: _Piece) -> Iterator[_Piece]:
 
 
 class _Tokens:
-    """Texts that stand for values while httpx builds a request. A token is `UNIQUE_BYTES` long, as a unique text is."""
+    """Random texts that stand for values while httpx builds a request. Each is as long as a unique text."""
 
     def __init__(self) -> None:
         self._mark = uuid4().hex
@@ -227,7 +225,7 @@ class _Tokens:
 
     @property
     def lost(self) -> str:
-        """Name of a field whose token was not in the request; empty if all tokens were."""
+        """The name of a field that is missing from the request; empty if none is missing."""
         return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:

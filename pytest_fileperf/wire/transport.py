@@ -1,8 +1,7 @@
-"""A transport made for load: `httpx.AsyncClient(transport=LoadTransport())`, or `httpx2.AsyncClient` alike.
+"""A fast transport for load tests: `httpx.AsyncClient(transport=LoadTransport())`.
 
-It speaks HTTP/1.1 over `Connection`s and keeps the promises of httpx's own transport. These are keep-alive, streaming
-both ways, timeouts, TLS, IPv6, Unix sockets, WebSockets and error classes. It raises errors for HTTP/2 and proxies,
-which it lacks.
+`LoadTransport` does what httpx's own transport does for HTTP/1.1: keep-alive, streaming both ways, timeouts, TLS, IPv6,
+Unix sockets and WebSockets. It supports neither HTTP/2 nor proxies.
 """
 
 from __future__ import annotations
@@ -28,25 +27,29 @@ from pytest_fileperf.wire.request import compile_request
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _QUEUED_BYTES = 1 << 20
-"""The connection stops reading if the client has left more than this of a body unread."""
+"""If the client leaves more bytes of a body than this unread, the connection stops reading."""
 _KEPT_IDLE_NS = 5_000_000_000
-"""A connection without a request for this long is not used again, as in httpx."""
+"""A connection that had no request for this long is not used again, as in httpx."""
 _TIMER_SLACK_S = 0.005
 """Event loops round timers, so a timer may fire this early."""
 _NO_HTTP2 = "Does the server support HTTP/2? uvicorn does not, Granian does: see http2 in the reference"
 
 
 class LoadTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` over lean connections of its own.
+    """Sends the requests of an `httpx.AsyncClient` or `httpx2.AsyncClient`.
 
-    Responses and errors belong to the client's package: httpx's names below also stand for httpx2's.
+    Responses and errors are objects of the client's own package. This text names only httpx's.
 
-    `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
-    With `max_connections`, further requests wait for a free connection (httpx.PoolTimeout). With None, the default, no
-    request waits: a load decides its own concurrency. `only_to` are IP addresses. The transport connects to these and
-    to this machine, and refuses every other host (httpx.ConnectError). So no redirect leads a load away. With None, the
-    default, it refuses no host. Transports of one event loop may share a `scratch`, so that thousands of them need only
-    one set of buffers. Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
+    `uds` is the path of a Unix socket, to which all requests go. `verify` is an `ssl.SSLContext`, True for httpx's
+    default context, or False for no checks.
+
+    If `max_connections` are in use, further requests wait, or fail with httpx.PoolTimeout. By default no request waits.
+
+    `only_to` contains IP addresses. The transport then connects only to these addresses and to this machine. For any
+    other host, even after a redirect, it raises httpx.ConnectError. By default, all hosts are allowed.
+
+    Transports on one event loop may share a `scratch`, which saves memory: it contains their buffers. Needs an asyncio
+    event loop with `add_reader`: uvloop, or asyncio's selector loop.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._places: asyncio.Semaphore | None = None
         self._under_way = 0
-        """How many requests have taken a place in `_places`."""
+        """How many requests use one of the `max_connections`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scratch = scratch or Scratch()
         self._free: dict[Origin, deque[Connection]] = {}
@@ -75,13 +78,12 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self.breaches: Counter[Breach] = Counter()
         """How often servers broke the protocol in each way."""
         self.under_way: Callable[[], Callable[[int], None]] | None = None
-        """If given, it is called when a request starts, and returns a function. That function is called once the answer
-        has ended or failed, with this instant in ns."""
+        """Called when a request starts. The returned function is called with the instant (ns) of the request's end."""
         self.unsent_bytes = 0
-        """How many bytes of requests were still unsent when the answers came."""
+        """How many bytes of requests were still unsent when the server answered."""
 
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
-        """Sends the request, and returns once the response's head has arrived."""
+        """Sends the request. Returns the response once its status and headers have arrived."""
         family = family_of(request)
         return self._response(request) if family is httpx else self._foreign(request, family)
 
@@ -132,7 +134,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._free.clear()
 
     def release(self, origin: Origin, connection: Connection) -> None:
-        """Takes back a connection whose answer has ended or failed."""
+        """Takes back a connection whose request has ended or failed."""
         self._note(connection)
         if not connection.closed and not connection.busy:
             self._free.setdefault(origin, deque()).append(connection)
@@ -195,7 +197,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             raise
 
     def _free_connection(self, origin: Origin) -> Connection | None:
-        """Returns the most recently used free connection that is still good; None if no free connection is good."""
+        """Returns the most recently used free connection; None if no usable connection is free."""
         free = self._free.get(origin)
         while free:
             connection = free.pop()
@@ -207,7 +209,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return None
 
     def close_rested(self) -> None:
-        """Closes connections that were free for too long to be used again."""
+        """Closes free connections that are too old to be used again."""
         before_ns = monotonic_ns() - _KEPT_IDLE_NS
         for free in self._free.values():
             while free and free[0].ended_ns <= before_ns:
@@ -266,7 +268,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
-    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS, its first bytes are HTTP/2."""
+    """Speaks HTTP/2, by httpx's or httpx2's own transport. Without TLS, it assumes that the server speaks HTTP/2."""
 
     def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
         self._family, self._only_to = family, only_to
@@ -277,7 +279,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Returns the response.
 
-        Raises RemoteProtocolError if the response is in HTTP/1.1, ConnectError if `only_to` does not allow the host.
+        Raises RemoteProtocolError if the server answers in HTTP/1.1, ConnectError if `only_to` forbids the host.
         """
         origin, broken = _origin(request), self._family.RemoteProtocolError
         try:
@@ -299,10 +301,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request under way.
-
-    The connection reports the answer to it, and it is the response's stream for the client.
-    """
+    """One request under way: gets the answer from the connection, and is the body stream of httpx's response."""
 
     def __init__(
         self,
@@ -358,7 +357,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- calls from the client
 
     async def head(self) -> ResponseHead:
-        """Returns the response's head once it has arrived. If an error prevents it, raises this error."""
+        """Returns the response's head once it has arrived. If the request fails before, raises the error."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
@@ -428,10 +427,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._transport.release(self._origin, connection)
 
     async def _wait(self) -> None:
-        """Waits until the connection reports something.
-
-        Raises httpx.ReadTimeout if the server sends nothing for too long.
-        """
+        """Waits until the connection reports something: a part of the answer, or a failure such as a timeout."""
         loop = asyncio.get_running_loop()
         news = self._news = loop.create_future()
         self._silent_since_ns = monotonic_ns()
@@ -445,7 +441,7 @@ class _Exchange(httpx.AsyncByteStream):
                 self._timer.cancel()
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
-        """Fails the exchange if no byte has arrived for `timeout_s`, not even from a head. Else checks again later."""
+        """Fails the request if the server has sent no byte for `timeout_s`. Otherwise checks again later."""
         if self._connection is None:
             return
         silent_s = (monotonic_ns() - max(self._silent_since_ns, self._connection.ended_ns)) / 1e9

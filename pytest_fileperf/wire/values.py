@@ -1,4 +1,4 @@
-"""Converts a feed's values to the bytes that httpx would write for them in a request."""
+"""Converts a feed's values (test data) to the bytes that httpx would write for them in a request."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A
 """Matches URLs that httpx sends unchanged."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
 _NO_TEXT = (list, tuple, set, frozenset, Mapping, type(None))
-"""Types whose values have no text of their own: `str` would give Python's notation."""
+"""Types whose values cannot be sent as texts: `str` would give Python's notation, such as `[1, 2]`."""
 _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 34: "%22", 92: "\\\\"}
-"""How httpx, like browsers, writes characters that a file name in a form cannot contain."""
+"""How httpx and browsers escape characters in a form's file names."""
 
 
 def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
-    """Returns the values as bytes for one kind of place in a request. If `place` is None, the values are URLs.
+    """Encodes the values for their place in a request, such as a header. If `place` is None, the values are URLs.
 
-    Raises PlanError for a value that cannot be sent. Its message begins with `what` and the row's number.
+    Raises PlanError for a value that cannot be sent. The message begins with `what` and the row's number.
     """
     found: list[bytes] = []
     if place is not Place.JSON_VALUE:

@@ -42,7 +42,7 @@ LEAST_REQUESTS = 20
 _LEAST_ROUNDS = 3
 _MARKS = "Each mark is a part of the measured time"
 _SURE = 3
-"""A percentile is drawn as certain if at least this many requests were slower. `least_requests` has the same rule."""
+"""Charts shade the percentiles above which there are fewer requests than this, because chance decides them."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
@@ -139,7 +139,7 @@ def _events(recording: Recording) -> Chart | None:
 
 
 def _by_percentile(title: str, says: str, curves: Sequence[tuple[str, Histogram, str]], latency: Histogram) -> Chart:
-    """Returns a chart of times by percentile, spaced as HdrHistogram plots them. `latency` sets the axes."""
+    """Returns a chart of times by percentile, spaced as in HdrHistogram's plots. `latency` decides the axes."""
     count = latency.count
     ticks = [(1 / (1 - at / 100), f"p{at:g}") for at in _PERCENTILES if count * (1 - at / 100) >= 1]
     lines = [Line(name=name, points=_curve(times), colour=colour, steps=True) for name, times, colour in curves]
@@ -201,7 +201,7 @@ def _averaged(leads: LeadTimes) -> LeadTimes:
 # --- over time: rounds of the new code, and of the old code if both were measured alternately
 
 _Shown: TypeAlias = Sequence[tuple[float, float, Round]]
-"""Rounds, each with its begin and its end in seconds: (begin, end, round)."""
+"""(begin, end, round) for each round, in seconds on the timeline."""
 
 
 def _rates(result: Result, timeline: Timeline) -> Chart | None:
@@ -246,7 +246,6 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
 def _over_time(
     title: str, says: str, lines: Sequence[Line], result: Result, metrics: Sequence[str], timeline: Timeline
 ) -> Chart:
-    """Returns a chart over time that shows `lines`, and the baseline and limit of each metric in `metrics`."""
     stored = [
         level(f"baseline {item.metric}", item.base, timeline.x, QUIET)
         for item in result.verdict.comparisons
@@ -287,13 +286,10 @@ def _marks(
 
 
 def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
-    """Returns the rounds to draw. Joins neighbouring rounds of a start-up.
-
-    This avoids too many marks, and marks with too few requests for p99. If the wait for the last answers (drain) is
-    shorter than a round, it is omitted. A rate from its few requests would mean little.
-    """
+    """Returns the rounds to draw. Joins neighbours if there are many, or if they have too few requests for p99."""
     measured = recording.measured()
     shortest_ns = min((round_.duration_ns for round_ in measured), default=0)
+    # A drain (the wait for the last answers) needs a round's length, because else its rate means little.
     counted = [
         round_ for round_ in recording.counted() if round_.phase is not Phase.DRAIN or round_.duration_ns >= shortest_ns
     ]
@@ -318,7 +314,7 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a chart with the change in each pair of start-ups. Joins pairs if a percentile needs more requests."""
+    """Returns a chart with a mark for each start-up of both versions. If requests are few, a mark joins several."""
     points, bars, of, before = [], [], "a fresh start-up", 0
     for own, unit in units_of(metric, pairs):
         if unit is not None:

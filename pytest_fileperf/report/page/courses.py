@@ -1,4 +1,4 @@
-"""Charts of the server's processes and the generator over the time of a run."""
+"""Charts of CPU, memory, threads and open files over the time of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Timeline:
     origin_ns: int
     x: Axis
     bands: Sequence[tuple[float, float]]
-    """Begin and end of each shaded part: consecutive rounds of a start-up."""
+    """Begin and end of each shaded part, in which a start-up was loaded."""
     notes: Sequence[tuple[float, str]]
 
     def seconds(self, at_ns: float) -> float:
@@ -48,7 +48,7 @@ class Timeline:
 
 
 def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline:
-    """Returns the time axis for a recording that has rounds, and for `base` if both were measured alternately."""
+    """Returns the time axis for a recording with rounds. `base` is the old code's recording, if there is one."""
     sides = (recording,) if base is None else (recording, base)
     seen = [sample.at_ns for side in sides for boot in side.boots for sample in boot.samples]
     seen += (at_ns for side in sides for round_ in side.counted() for at_ns in (round_.started_ns, round_.ended_ns))
@@ -132,7 +132,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
-    """Returns (middle, use) for each stretch between two samples. Leaves out samples if there are more than `most`."""
+    """Returns (middle in seconds, cores used) for each time between two samples."""
     found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
         if (length_ns := after.at_ns - before.at_ns) > 0:

@@ -1,6 +1,6 @@
 """The HTML file of `--fileperf-html`: a sentence, tests that need attention, then all others folded.
 
-The page loads nothing else. A browser draws a chart only when somebody opens its part of the page.
+The page needs no other file. A browser draws a chart only when somebody opens its part of the page.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _command(text: str) -> Markup:
 
 
 def _filter(results: Sequence[Result]) -> Markup:
-    """Returns the filter of tests, which is hidden until `page.js` runs; empty for a single test."""
+    """Returns a form that filters tests, hidden until `page.js` runs."""
     if len(results) < 2:
         return Markup()
     boxes = [
@@ -322,7 +322,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
 
 
 def _bar(place: Place, best: float, longest: float) -> Markup:
-    """Returns a bar for the value, full at `longest`. A mark at its end spans the interval of value ÷ `best`."""
+    """Returns a bar for the place's value, with a mark for its interval. The value `longest` fills the bar."""
     if not place.value or not best or not longest:
         return Markup()
     parts = [element("div", class_="value", style=f"--to: {place.value / longest:.4f}")]
@@ -333,7 +333,7 @@ def _bar(place: Place, best: float, longest: float) -> Markup:
 
 
 def _grid(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
-    """Returns the grid of a group's two parameters, with better cells in warmer colours. Empty if there is no grid."""
+    """Returns the grid of a group's two parameters, with better cells in warmer colours."""
     grid = grid_of(group.results)
     if grid is None:
         return Markup()

@@ -14,7 +14,7 @@ from pytest_fileperf.report.page.markup import Markup, element
 MOST_POINTS = 120
 """The most points of a line that a chart can show."""
 COLOURS = ("first", "second", "third", "fourth")
-"""CSS classes of lines. Lines of each class also differ in their dashes, for readers who do not see colours."""
+"""CSS classes of lines. Each class also has its own dashes, for readers who do not see colours."""
 FIRST, SECOND, THIRD, FOURTH = COLOURS
 QUIET, BAD = "quiet", "bad"
 _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
@@ -61,9 +61,9 @@ class Line:
     ends: Sequence[float] = ()
     """The end of each mark on the horizontal axis. If empty, marks are dots."""
     bars: Sequence[tuple[float, float]] = ()
-    """The interval of each mark, drawn as a vertical bar; empty if marks have none."""
+    """The interval of each mark, drawn as a vertical bar."""
     says: Sequence[str] = ()
-    """The text of each mark when the mouse is over it; empty if marks have none."""
+    """The text of each mark when the mouse is over it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Chart:
 
 
 def axis(values: Iterable[float | None], unit: Unit, *, log: bool = False, ends: bool = False) -> Axis:
-    """Returns the axis for values in SI units. It includes 0 and ends at a tick. With `ends`, it ends at a value.
+    """Returns an axis for all values (in SI units) and 0. It ends at a tick, or with `ends` at the largest value.
 
     A logarithmic axis ends at powers of 10, and leaves out values that are not above 0.
     """

@@ -14,12 +14,12 @@ from pytest_fileperf.units import format_count
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
-"""Half of a picture's width. Its middle stands for no change."""
+"""Half of a picture's width. The picture's middle stands for no change."""
 _HEIGHT = 20
 
 
 def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Markup:
-    """Returns a badge with the outcome, or with `text` about the outcome, in the outcome's colour.
+    """Returns a badge in the outcome's colour, with the outcome or `text`.
 
     A test's badge (`of="whole"`) is filled, and a part's badge (`of="part"`) is outlined. Other badges are tinted.
     """

@@ -15,7 +15,7 @@ _VOID = frozenset(("input", "meta"))
 
 
 class Markup(str):
-    """HTML that `element` does not escape. The methods of `str` return plain texts, which are escaped."""
+    """HTML that `element` does not escape. `str` methods such as `strip` return plain text, which `element` escapes."""
 
     __slots__ = ()
 

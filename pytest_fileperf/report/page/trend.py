@@ -1,4 +1,4 @@
-"""The trend of a history as one HTML file without scripts. It has a chart for each test and metric, steps first."""
+"""The trend of a history as one HTML file without scripts, with a chart for each test and metric."""
 
 from __future__ import annotations
 
