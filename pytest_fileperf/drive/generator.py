@@ -210,7 +210,7 @@ def _answer(
 def _unpacked(works: tuple[bytes, ...]) -> tuple[Work, ...]:
     """Unpickles the works. Raises LoadError if modules that they import are missing or fail."""
     try:
-        each: tuple[Work, ...] = tuple(map(pickle.loads, works))  # noqa: S301 - from our own process
+        each: tuple[Work, ...] = tuple(map(pickle.loads, works))
     except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
@@ -251,7 +251,7 @@ def packed(works: tuple[Work, ...]) -> tuple[bytes, ...]:
                     "and numbers"
                 ) from error
         try:
-            # One by one, so that each version has its own objects: a token from one version is unknown to the other.
+            # Each version gets its own objects. The old server does not know a token from the new one.
             return tuple(map(by_value, works))
         except Exception as error:  # as above
             raise PlanError(

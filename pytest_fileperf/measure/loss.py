@@ -188,7 +188,7 @@ def stalls_of(
 def held_by(collapsed: Iterable[str], at_work: Iterable[str] = ()) -> Stack | None:
     """Returns the outermost functions that at least half of the event loop's busy samples share; None if unknown.
 
-    With `at_work`, samples of equally long without waiting threads, the functions are those that wait.
+    Samples in `at_work` lack waiting threads, and were taken for as long. They are subtracted, so waiting remains.
     """
     seen: Counter[Stack] = Counter()
     for sign, texts in ((1, collapsed), (-1, at_work)):
