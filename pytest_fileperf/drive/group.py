@@ -230,7 +230,7 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 class Generators:
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """If `coverage`, the test run's coverage may include the generators. With a `cluster`, Dask runs them."""
+        """With `coverage`, the test run's coverage includes the generators. With a `cluster`, Dask runs them."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
@@ -263,8 +263,8 @@ class Generators:
         """Loads one server, or alternately an old and a new version. Returns one result for each server.
 
         `works` has the requests for each of `targets`. `check` is called a few times a second, and may raise to end the
-        load. If several generators begin together, `begins` is called with this instant beforehand. After any error,
-        no generator is left running.
+        load. If several generators begin together, `begins` is called before, with the instant at which they will
+        begin. After any error, no generator is left running.
 
         Raises PlanError, LoadError, GeneratorError, or httpx.ConnectError if no server accepts connections.
         """

@@ -164,7 +164,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the only slot's work if work is due. Returns whether it was due."""
+        """With a single slot: begins its next work if that is due. Returns whether it was due."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)

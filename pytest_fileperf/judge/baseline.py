@@ -81,7 +81,7 @@ class Entry:
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of all installed packages, by name."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Other causes of slowness, such as the container's CPU limit, by name. Empty if unknown."""
+    """Causes of slowness besides packages, such as the container's CPU limit, by name. Empty if unknown."""
     precision: Mapping[str, float] = field(default_factory=dict)
     """By metric: the standard error of its figure's logarithm."""
     busy: Busy | None = None

@@ -101,8 +101,8 @@ class Differences:
 
     metric: Metric
     main: Difference
-    """The difference of a rate in typical moments, if both versions were loaded alternately. Otherwise the difference
-    by all requests."""
+    """For a rate of versions that were loaded alternately: its difference in typical moments, without stalls. For
+    everything else: the difference over all requests."""
     guard: Difference | None = None
     """A rate's difference over all turns, or a percentile's difference for the requests between stalls. A stall is a
     pause of all requests."""

@@ -207,7 +207,7 @@ class BootEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The evidence from all start-ups of one version."""
+    """The figures of one version, from all of its start-ups."""
 
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()

@@ -171,7 +171,7 @@ def _exp(logarithm: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The options of a session that reports show."""
+    """The session options that appear in reports."""
 
     command: str = ""
     """The command line as typed into a shell."""

@@ -149,8 +149,8 @@ def _variances(
 def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[NDArray[np.float64], list[_Tail], float]:
     """Returns old shares, new tails, and how many slow requests come together.
 
-    An old share is a pair's share of old requests above the old percentile. A new tail has a pair's new requests by
-    their ratio to that percentile. Neighbouring pairs with few requests share one percentile.
+    An old share is a pair's share of old requests above the old percentile. A new tail is the distribution of a pair's
+    new latencies ÷ that percentile. Neighbouring pairs with few requests share one percentile.
     """
     assert metric.percentile is not None
     reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
@@ -205,7 +205,7 @@ class _Tail:
     first: int
     """A step that all requests exceed."""
     shares: NDArray[np.float64]
-    """The share of requests above `first`, and above each step after it: from all requests down to none."""
+    """For `first` and each step after it: the share of requests that took longer. It falls from 1.0 to 0.0."""
 
     @property
     def last(self) -> int:

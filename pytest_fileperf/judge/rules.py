@@ -362,7 +362,7 @@ class SearchRules:
     """Longest warm-up, as a share of the load."""
 
     def most_backlog(self, requests: int) -> float:
-        """Returns how much a backlog grows at most by chance, as a share of the load's requests.
+        """Returns the greatest growth of a backlog that chance can explain, as a share of the load's requests.
 
         Infinite for few requests.
         """

@@ -240,7 +240,7 @@ class _Segment:
         return Step(at=at, earliest=at, latest=latest, change=float(found[best, 1]), error=error, is_slow=True)
 
     def places(self, best: int) -> tuple[int, int]:
-        """Returns the first and the last run at which a step costs little more than at `best`, the cheapest place."""
+        """Returns the first and the last run at which a step fits nearly as well as at `best`, where it fits best."""
         places = np.arange(TREND.least, len(self._ahead) - TREND.least + 1)
         whole = self._ahead[places - 1] + self._behind[places]
         near = places[whole <= whole.min() + _PLACE]

@@ -71,7 +71,7 @@ class PairValue:
 def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
     """Returns each pair with its value. For a percentile, returns groups of neighbouring pairs with enough requests.
 
-    A value is None if a version has no value above 0.
+    The value is None if the metric is not above 0 in the old or the new version.
     """
     if metric.percentile is None:
         return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]

@@ -59,7 +59,7 @@ class ReasonKind(Enum):
     NO_APP = auto()
     """The old version lacks the whole app, or does not start."""
     INCOMPARABLE = auto()
-    """One version does not give the expected answers, or is too slow."""
+    """One version does not give the expected answers, or too few of them in the time for a comparison."""
     BASE_FAILED = auto()
     BUSY = auto()
     BUSY_FIGURES = auto()
@@ -196,7 +196,7 @@ class NoteKind(Enum):
 class Note:
     kind: NoteKind
     texts: tuple[str, ...] = ()
-    """Names, or texts from a user or another program."""
+    """Names and other texts to put into the note's sentence, such as a file's name."""
     share: float = 0.0
     """The standard error of a figure's logarithm, for `ROUGHLY_KNOWN`."""
 

@@ -54,9 +54,9 @@ _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes
 def growth_of(
     samples: Sequence[Sample], rounds: Sequence[Round], *, connections: int, files_limit: int | None
 ) -> Growth | None:
-    """Returns a start-up's growth over `rounds`. None for too few samples, or if processes came and went.
+    """Returns how much the server's memory, open files and the like grew during the `rounds` of a start-up.
 
-    If a process opened as many files as `files_limit` allows, the result contains this limit.
+    None for too few samples, or if processes came and went. If a process opened as many files as `files_limit` allows, the result contains this limit.
     """
     full = (
         sample.at_ns

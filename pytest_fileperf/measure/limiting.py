@@ -95,7 +95,7 @@ def limit_of(usage: Usage) -> Limit:
 
 
 def may_queue(usage: Usage) -> bool:
-    """Returns whether requests may wait for each other or for a thread. If so, requests sent one by one can show it."""
+    """Returns whether requests may wait for each other or for a thread. If so, requests sent one by one are faster."""
     kind, threads = limit_of(usage).kind, usage.threads
     for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)

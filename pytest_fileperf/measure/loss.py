@@ -211,7 +211,10 @@ def held_by(collapsed: Iterable[str], at_work: Iterable[str] = ()) -> Stack | No
 def _stretches(
     looks: Sequence[tuple[int, MainThread]], ends_ns: Sequence[int], span_ns: tuple[int, int]
 ) -> list[tuple[int, float]]:
-    """Returns each stall's (length in ns, share of waiting). In a stall no answer ends, and every sample finds work."""
+    """Returns each stall's (length in ns, share in which the main thread waited instead of using a core).
+
+    In a stall no answer ends, and every sample finds work.
+    """
     found = []
     at = 0
     for before, after in pairwise((span_ns[0], *ends_ns, span_ns[1])):

@@ -236,7 +236,7 @@ class Measurement:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from when the first request was due to the last answer."""
+        """Seconds between the first request's due time and the last answer."""
         return self.attack + self.wait
 
     @property

@@ -257,8 +257,8 @@ def merged_rounds(
 ) -> tuple[Round, ...]:
     """Returns a load's rounds, joined from its generators' rounds. `shares` has these rounds by generator number.
 
-    With `is_whole` (not for parts and steps), rounds also keep each generator's part. With `ends`, which has one item
-    per generator, rounds get a typical rate. `connections` is then the number of all generators' connections.
+    With `is_whole` (false for parts and steps), each round also keeps what each generator did. With `ends`, which has
+    one item per generator, rounds get a typical rate. `connections` is then the number of all generators' connections.
     """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):

@@ -219,7 +219,7 @@ class Round:
 
     @property
     def done(self) -> float:
-        """Successful requests, each by the share of its time within the round."""
+        """The number of successful requests. A request that lies only partly in the round counts in part."""
         return max(0.0, self.requests + self.carried.parts / PARTS)
 
     @property

@@ -276,7 +276,7 @@ def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
 
 
 def place_of(frame: Frame, root: Path) -> Frame:
-    """Returns the function with its path relative to the project (`root`) or its library, equal in both versions."""
+    """Returns the frame with its path relative to the project (`root`) or its library, as in the other version."""
     file = _with_slashes(frame.file)
     for library in _LIBRARIES:
         match = library.fullmatch(file)

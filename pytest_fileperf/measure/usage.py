@@ -320,7 +320,7 @@ class Usage:
 
     @cached_property
     def under_way(self) -> float:
-        """Average number of connections with bytes stuck between generator and server."""
+        """Average number of connections with bytes that were sent but not yet read, in either direction."""
         return _mean([queues.under_way for queues in self.queues])
 
     @cached_property

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _CANDIDATES = 40
 _MOST_INSTANTS = 1_000_000
-"""All candidate draws together have at most this many instants, which takes about 0.1 s. Draws with more requests
-differ less, so fewer candidates are enough."""
+"""All candidate draws together have at most this many instants. To draw them takes about 0.1 s. Draws with more
+requests differ less, so fewer candidates are enough."""
 
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:

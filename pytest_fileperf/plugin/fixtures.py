@@ -67,7 +67,7 @@ def fileperf_setup() -> object:
 
 @pytest.fixture
 def fileperf_teardown() -> object:
-    """A function that runs after each start-up's load, with a client and the setup's result, or None."""
+    """A function that runs after each start-up's load. It gets a client and the setup's result. None: no teardown."""
     return None
 
 

@@ -77,15 +77,16 @@ def _verdict_text(result: Result, head: str) -> str:
         parts.append(_comparison_table(verdict.comparisons, base=wording.base_name(verdict)))
     to_do = _wrapped(story.next_step(result)).splitlines()
     room = LINES - sum(part.count("\n") + 2 for part in parts) - len(to_do)
-    causes = [] if result.explanation is None else result.explanation.text.splitlines()[: max(room, 0)]
+    found = [] if result.explanation is None else result.explanation.text.splitlines()
     notes = [_wrapped(note).splitlines() for note in story.why_failed(result)]
-    if sum(map(len, [causes, *notes])) > room:
+    if sum(map(len, [found, *notes])) > room:
         room -= 1  # for the number of the others
+    causes = found[: max(room, 0)]
     kept: list[list[str]] = []
     for lines in notes:
         if len(causes) + sum(map(len, kept)) + len(lines) <= room:
             kept.append(lines)
-    if (left := len(notes) - len(kept)) and room >= 0:
+    if (left := len(notes) - len(kept) + (len(causes) < len(found))) and room >= 0:
         kept.append([f"Run the test with -v to see {format_count(left, 'more note')}"])
     parts.append("\n".join([*causes, *(line for lines in kept for line in lines), *to_do]))
     return "\n\n".join(filter(None, parts))

@@ -64,7 +64,7 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
 
 class ProgressSink(Protocol):
     def update(self, line: ProgressLine) -> None:
-        """Shows the progress. May be called at any rate."""
+        """Shows the progress. May be called as often as you like."""
 
     def done(self) -> None:
         """Ends the display when a load has succeeded or failed, because others may write to the same place."""

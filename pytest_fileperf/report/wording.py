@@ -77,7 +77,7 @@ def lost_text(result: Result) -> str:
 
 
 def word_of(standing: Standing | Outcome) -> str:
-    """Returns a word for sentences. The value for UNGATED is `-`, which makes sense only in a table."""
+    """Returns a word for sentences. UNGATED's own value, `-`, makes sense only in a table."""
     return "not gated" if standing is Standing.UNGATED else standing.value
 
 

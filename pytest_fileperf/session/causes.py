@@ -82,7 +82,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns the time that each request lost from `base` to `now`, and other programs' possible effect on latency.
+    """Returns how much longer a request takes in `now`, and how much of this other programs may have caused.
 
     The second value is an upper bound, as a log ratio. Returns (None, 0.0) if the loss is unknown.
     """

@@ -604,6 +604,11 @@ class Comparison:
         found = self._found.get(subject, ())
         if self._rig.time is not None:
             found = tuple(map(within_budget, found))
+        if self.plan.in_half:  # the advice is for `max_duration`, of which this comparison gets half
+            found = tuple(
+                replace(item, reason=item.reason and replace(item.reason, seconds=2 * item.reason.seconds))
+                for item in found
+            )
         allowed = self.plan.allowed_errors(subject)
         found = unless_base_failed(found, base, allowed=allowed, title=self._base.title)
         found = unless_unsteady(found, measurement.busy, by_others=by_others)

@@ -149,9 +149,9 @@ _PATIENCE_S = 600.0
 
 
 def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
-    """Measures the commits before and after each trend's last lasting change again. Yields lines for the user.
+    """For each trend's newest lasting change, measures the commits before and after it again.
 
-    The lines say whether the change is confirmed, and how to find its commit.
+    Yields lines for the user. The lines say whether the change is confirmed, and how to find its commit.
     """
     measured: dict[tuple[str, str, str], Sequence[MetricComparison]] = {}
     for trend in trends:

@@ -172,7 +172,10 @@ class Session:
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
 
     def covered(self) -> dict[str, Mapping[str, bool]]:
-        """Returns, for each app, whether each endpoint has a load test. Empty if no server was asked for endpoints."""
+        """Returns, for each app, whether each endpoint has a load test.
+
+        Empty if no server was asked for its OpenAPI document.
+        """
         self._rig.servers.fetch_own_document()
         documents = self._rig.servers.documents or {}
         found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}

@@ -40,7 +40,7 @@ _PROFILE_NS = 2_000 * _MS
 """The time of one profile. Two profiles have 800 samples: enough to show a function with 5 % of a request's time."""
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """The shortest turn (slice of load on one version), and the shortest handover at its start. A machine's slow moments
-last for some tenths of a second. With shorter turns, both versions share such a moment."""
+last for some tenths of a second. Turns are shorter, so both versions share such a moment."""
 _HANDOVER_LATENCIES = 1.25
 """The handover's length ÷ a request's latency. During the handover, the other version still answers its last requests.
 Most of them take one latency. Some take longer if both versions share a core."""
@@ -49,7 +49,8 @@ _TURN_HANDOVERS = 8.4
 usually lasts for 10.5 latencies (1.25 × 8.4). Answers often come together, after whole latencies. The turn ends half a
 latency later, so chance rarely decides which answers count."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""Factors for a turn's length: 7.5 to 13.5 latencies ÷ the usual 10.5. Each cycle gets a random factor."""
+"""Factors for a turn's length: 7.5 to 13.5 latencies ÷ the usual 10.5. Each cycle (a turn on each version) gets a
+random factor."""
 _SEARCH_ROUNDS = 3
 """Rounds in each load of a search. With fewer rounds, `limit_of` could not see a growing backlog."""
 _RATE_TURN_NS = 1_000 * _MS
@@ -83,7 +84,7 @@ class Plan:
     alpha: float = 0.0
     """The probability that a gate fails although the code did not change."""
     smoke: bool = False
-    """Make only a few requests for each part."""
+    """Make only a few requests for each part of the load."""
     profiles: bool = False
     """Profile the code after a measurement without an old version."""
     shows_queries: bool = False

@@ -376,7 +376,7 @@ def _bound(cache: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Renames a directory before removing it, so that no other run uses a part."""
+    """Renames a directory before removing it, so that no other run finds it half removed."""
     doomed = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=directory.parent))
     with suppress(OSError):
         directory.rename(doomed / directory.name)

@@ -18,7 +18,7 @@ SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
 """If more bytes than this are left of an unwanted body, the kernel drops them (`MSG_TRUNC`, only on Linux). For fewer
 bytes, this saves nothing."""
 _KNOWN_MOST = 64
-"""At most this many known answers are kept, because a `date` header makes a new answer each second."""
+"""At most this many parsed answers are kept, to recognise equal ones. A `date` header makes a new one each second."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):

@@ -179,7 +179,7 @@ class _Content:
 
 
 class _Adapted:
-    """Makes one family's auth object usable in the other family.
+    """Makes an auth object of httpx usable with a client of httpx2, or the other way round.
 
     The auth object still gets requests and responses of its own package, `its`.
     """

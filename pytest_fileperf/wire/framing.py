@@ -40,7 +40,8 @@ class ResponseHead:
     headers: tuple[tuple[bytes, bytes], ...]
     """The headers as received, with upper and lower case."""
     body: int
-    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`. The answer to a HEAD request still has no body."""
+    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`. The answer to a HEAD request has no body, whatever this
+    says."""
     keep_alive: bool
     """Whether the server announces that it keeps the connection open."""
 

@@ -26,7 +26,7 @@ class Lifespan:
     """An async context manager that starts an app on entry and shuts it down on exit, as a server does.
 
     `state` is the app's lifespan state, which each request gets. Apps without lifespan support also work. Raises
-    ServerStartError if the app cannot start. A failing shutdown is only logged. Neither has a time limit.
+    ServerStartError if the app cannot start. A failing shutdown is only logged. Start and shutdown have no time limit.
     """
 
     def __init__(self, app: ASGIApp) -> None:

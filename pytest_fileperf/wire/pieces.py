@@ -53,7 +53,7 @@ class _Events:
         return sum(map(self._completes, lines))
 
     def _completes(self, line: bytes) -> bool:
-        """Takes a line with its end. Returns whether the line completes an event."""
+        """`line` includes its line break. Returns whether the line completes an event."""
         if line[0] in b"\r\n":
             complete, self._has_data = self._has_data, False
             return complete

@@ -209,7 +209,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return None
 
     def close_rested(self) -> None:
-        """Closes free connections that are too old to be used again."""
+        """Closes free connections that have been idle for too long to be used again."""
         before_ns = monotonic_ns() - _KEPT_IDLE_NS
         for free in self._free.values():
             while free and free[0].ended_ns <= before_ns:

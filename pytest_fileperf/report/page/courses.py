@@ -132,7 +132,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
-    """Returns (middle in seconds, cores used) for each time between two samples."""
+    """Returns (its middle in seconds, cores used in it) for each interval between two samples."""
     found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
         if (length_ns := after.at_ns - before.at_ns) > 0:
