@@ -56,7 +56,8 @@ def growth_of(
 ) -> Growth | None:
     """Returns how much the server's memory, open files and the like grew during the `rounds` of a start-up.
 
-    None for too few samples, or if processes came and went. If a process opened as many files as `files_limit` allows, the result contains this limit.
+    None for too few samples, or if processes came and went. If a process opened as many files as `files_limit` allows,
+    the result contains this limit.
     """
     full = (
         sample.at_ns
