@@ -129,6 +129,8 @@ def _new(given: argparse.Namespace) -> int:
     out = [f"wrote {path}: {format_count(len(endpoints) - len(left_out), 'test')}"]
     if waiting:
         out += [f"skipped until you fill in missing values: {format_count(len(waiting), 'test')} (-rs says which)"]
+    if any("credentials" in endpoint.needs for endpoint in waiting):
+        out += ["some endpoints need a login: let a setup log in (examples/auth)"]
     if left_out:
         out += [f"written as comments, because they would delete data: {format_count(len(left_out), 'more test')}"]
     if is_file and given.app is None:

@@ -102,8 +102,12 @@ class LoadLoop:
         recorder: Recorder,
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
+        one_first: bool = False,
     ) -> None:
-        """`pauses` yields an iterator for each slot. That iterator yields the pauses before the slot's work, in ns."""
+        """`pauses` yields an iterator for each slot. That iterator yields the pauses before the slot's work, in ns.
+
+        With `one_first`, a single slot begins. The others follow when its first work has ended.
+        """
         self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
@@ -116,6 +120,8 @@ class LoadLoop:
         self._origin_ns = 0
         self.started = 0
         """How many pieces of work have been due so far, both begun and dropped ones."""
+        self._one_first = one_first
+        self._followers: Sequence[Slot] = ()
         self._free: deque[Slot] = deque()
         self.at_once = False
         """Whether `next` begins work before it returns. True for a single slot in a closed loop without pauses."""
@@ -137,8 +143,10 @@ class LoadLoop:
         sweeper = asyncio.create_task(self._sweep(slots))
         self._timer = Timer(self._loop, self._start_free)
         try:
-            for slot in slots:
+            at_once = slots[:1] if self._one_first else slots
+            for slot in at_once:
                 self.next(slot)
+            self._followers = slots[len(at_once) :]
             await self._ended
         finally:
             self._is_over = True  # slots that are cut off become free, and must not begin anything
@@ -148,6 +156,10 @@ class LoadLoop:
 
     def next(self, slot: Slot) -> None:
         """Gives a free slot its next piece of work as soon as work is due."""
+        if self._followers:
+            followers, self._followers = self._followers, ()
+            for follower in followers:
+                self.next(follower)
         if self._pauses is not None:
             self._pause(slot, self._pauses)
             return

@@ -81,7 +81,13 @@ class PreparedLoad:
         self._scratch = Scratch()
         recorder.sockets = self._scratch.sockets
         pauses = None if plan.pause is None else plan.pause.of_users(plan.share)
-        self.loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses)
+        # Connections may share a token. If all began at once, each of them would log in.
+        operations = [one for one in (work, *(part.work for part in parts_of(work))) if isinstance(one, Operation)]
+        logs_in = any(one.arguments.get("auth") is not None for one in operations)
+        one_first = logs_in and not pacing.open_loop and plan.measured_from_ns > 0
+        self.loop = LoadLoop(
+            pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses, one_first=one_first
+        )
         url = httpx.URL(target.url)
         self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         self._tls = cache(partial(tls_context, target.reach))  # one for all connections: it takes a while

@@ -133,7 +133,7 @@ def step_text(step: Step, runs: Sequence[Run]) -> str:
 def _quiet_text(trend: Trend) -> str:
     count = len(trend.series.runs)
     if count < TREND.first:
-        return f"{format_count(count, 'run')} so far; lasting changes are looked for from {TREND.first} runs on"
+        return f"mean of {format_count(count, 'run')} so far; steps are looked for from {TREND.first} runs on"
     for change in _ASKED:
         runs = trend.course.runs_to_show(math.log1p(change))
         if runs is not None and runs <= _SOON:

@@ -105,7 +105,7 @@ def added(results: Sequence[Result], history: Path, source: Source) -> tuple[lis
         said = f"nothing was added to {history}: runs of {branch} only read it"
     else:
         append(history, run)
-        said = f"added {format_count(len(tests), 'test')} to {history}"
+        said = f"added a line with {format_count(len(tests), 'test')} to {history}"
     try:
         return with_release(results, history, run, source), said
     except (FilePerfError, GitError) as error:
