@@ -252,7 +252,8 @@ def packed(works: tuple[Work, ...]) -> tuple[bytes, ...]:
                 ) from error
         try:
             # Each version gets its own objects. The old server does not know a token from the new one.
-            return tuple(map(by_value, works))
+            each = {id(work): by_value(work) for work in works}
+            return tuple(each[id(work)] for work in works)
         except Exception as error:  # as above
             raise PlanError(
                 f"{works[0].name} cannot be sent to the load generator ({type(error).__name__}: {error}). A "

@@ -102,11 +102,11 @@ class LoadLoop:
         recorder: Recorder,
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
-        one_first: bool = False,
+        alone_s: float = 0.0,
     ) -> None:
         """`pauses` yields an iterator for each slot. That iterator yields the pauses before the slot's work, in ns.
 
-        With `one_first`, a single slot begins. The others follow when its first work has ended.
+        With `alone_s`, a single slot begins. The others follow when its first work has ended, or after this time.
         """
         self.pacing = pacing
         self._pauses = pauses
@@ -120,7 +120,7 @@ class LoadLoop:
         self._origin_ns = 0
         self.started = 0
         """How many pieces of work have been due so far, both begun and dropped ones."""
-        self._one_first = one_first
+        self._alone_s = alone_s
         self._followers: Sequence[Slot] = ()
         self._free: deque[Slot] = deque()
         self.at_once = False
@@ -143,12 +143,15 @@ class LoadLoop:
         sweeper = asyncio.create_task(self._sweep(slots))
         self._timer = Timer(self._loop, self._start_free)
         try:
-            at_once = slots[:1] if self._one_first else slots
+            at_once = slots[:1] if self._alone_s else slots
             for slot in at_once:
                 self.next(slot)
             self._followers = slots[len(at_once) :]
+            if self._followers:
+                self._loop.call_later(self._alone_s, self._follow)
             await self._ended
         finally:
+            self._followers = ()
             self._is_over = True  # slots that are cut off become free, and must not begin anything
             sweeper.cancel()
             self._timer.close()
@@ -157,9 +160,7 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Gives a free slot its next piece of work as soon as work is due."""
         if self._followers:
-            followers, self._followers = self._followers, ()
-            for follower in followers:
-                self.next(follower)
+            self._follow()
         if self._pauses is not None:
             self._pause(slot, self._pauses)
             return
@@ -174,6 +175,11 @@ class LoadLoop:
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._start_free)
+
+    def _follow(self) -> None:
+        followers, self._followers = self._followers, ()
+        for follower in followers:
+            self.next(follower)
 
     def _has_begun(self, slot: Slot) -> bool:
         """With a single slot: begins its next work if that is due. Returns whether it was due."""

@@ -35,6 +35,8 @@ from pytest_fileperf.wire.request import BytesOfRequest, WireRequest, bytes_of, 
 from pytest_fileperf.wire.templates import Fill, compiled
 from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 
+_MOST_ALONE_S = 0.25
+"""How long the first connection may log in alone. It is shorter than the usual warm-up."""
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
@@ -81,12 +83,16 @@ class PreparedLoad:
         self._scratch = Scratch()
         recorder.sockets = self._scratch.sockets
         pauses = None if plan.pause is None else plan.pause.of_users(plan.share)
-        # Connections may share a token. If all began at once, each of them would log in.
         operations = [one for one in (work, *(part.work for part in parts_of(work))) if isinstance(one, Operation)]
-        logs_in = any(one.arguments.get("auth") is not None for one in operations)
-        one_first = logs_in and not pacing.open_loop and plan.measured_from_ns > 0
+        # Connections may share a token. If all began at once, each of them would log in.
+        logs_in = any(_is_flow(one.arguments.get("auth")) for one in operations)
+        begins_alone = logs_in and plan.measured_from_ns > 0 and not pacing.open_loop and pauses is None
         self.loop = LoadLoop(
-            pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses, one_first=one_first
+            pacing=pacing,
+            recorder=recorder,
+            timeout_ns=plan.timeout_ns,
+            pauses=pauses,
+            alone_s=min(_MOST_ALONE_S, plan.duration_ns / 2e9) if begins_alone else 0.0,
         )
         url = httpx.URL(target.url)
         self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
@@ -355,12 +361,18 @@ def _building(operation: Operation) -> Iterator[None]:
         raise PlanError(f"httpx cannot build {operation.name}: {error}") from error
 
 
+def _is_flow(auth: object) -> bool:
+    """Returns whether `auth` may make requests of its own, such as a login."""
+    is_basic = type(auth).__module__ in FAMILIES and type(auth).__name__ == "BasicAuth"
+    return not (auth is None or is_basic or (isinstance(auth, tuple) and len(auth) == 2))
+
+
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
     """Adds the header for basic authentication. Returns None for any other kind of authentication."""
     if auth is None:
         return request
     if isinstance(auth, tuple) and len(auth) == 2:
         auth = httpx.BasicAuth(*auth)
-    if type(auth).__module__ not in FAMILIES or type(auth).__name__ != "BasicAuth":
+    if _is_flow(auth):
         return None
     return next(cast(httpx.BasicAuth, auth).sync_auth_flow(request))

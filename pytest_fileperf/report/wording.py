@@ -213,7 +213,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ),
     ReasonKind.PAIRS_FEW: (
         "at least {needed} start-ups of each version must answer, but {count} did",
-        "{longer}, or use fewer connections",
+        "{longer}, fewer connections or a lower rate",
     ),
     ReasonKind.PAIRS_FEW_REQUESTS: (
         "{metric} needs {needed:,} requests of each version, but there were {count:,}",

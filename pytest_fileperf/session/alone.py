@@ -24,7 +24,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
-from pytest_fileperf.session.loads import Load, Tell, asked_alone, recording_of
+from pytest_fileperf.session.loads import Load, Tell, after_probe, asked_alone, recording_of
 from pytest_fileperf.session.rig import Measured, Rig, notes_of, with_parts
 from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
@@ -139,16 +139,15 @@ class _Alone:
         run, connections = load(plan.load), plan.load.connections
         warmed = sum(warm_up.made for warm_up in run.warm_ups.values())
         answered = [round_.latency for round_ in run.rounds if round_.requests]
-        if warmed >= connections or not answered or not plan.may_warm_longer:
+        if warmed >= connections or not answered or not plan.leaves_out_first or plan.first_ns:
             return run
-        first_ns = answered[0].under_way_ns()
-        is_later_known = warmed + sum(latency.count for latency in answered) > connections
-        longer = run if is_later_known else load(plan.longer_load(first_ns))
-        later_ns = [round_.latency.under_way_ns() for round_ in longer.rounds if round_.requests]
-        self._plan = plan.with_slow_first(first_ns, min(later_ns[-1:], default=first_ns))
-        if self._plan is plan:
-            return run
-        return longer if longer is not run else load(self._plan.load)
+        first_ns, longer = answered[0].under_way_ns(), None
+        if warmed + sum(latency.count for latency in answered) <= connections:  # nobody sent a second request
+            longer_plan = plan.longer_load(first_ns)
+            longer = None if longer_plan is None else load(longer_plan)
+        later_ns = [round_.latency.under_way_ns() for round_ in (longer or run).rounds if round_.requests]
+        self._plan = plan.with_slow_first(first_ns, later_ns[-1] if later_ns else first_ns)
+        return run if self._plan is plan else after_probe(longer or load(self._plan.load), run)
 
     def _search(self) -> RateSearch:
         plan, rig, search = self._plan, self._rig, RateSearch(self._plan, chance=self._rig.chance)

@@ -136,9 +136,11 @@ def _waited_for(
     was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(Usage(now))
     if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s / 2:
         text, threads = limit_waited_for(limit), Usage(now).threads
-        is_stuck = not text and _stuck_s(now) - _stuck_s(base) >= loss.wait_s / 2
-        if threads is not None and (is_stuck or limit.kind is LimitKind.EVENT_LOOP):
-            holder = _blocking_stack(plan, sides[-1], cores, waits=True)
+        was_s, is_s = _stuck_s(base), _stuck_s(now)
+        may_be = not text or limit.kind is LimitKind.EVENT_LOOP
+        if threads is not None and may_be and is_s - was_s >= loss.wait_s / 2:
+            # If the old version waited about as long, the code that waits need not be what changed.
+            holder = _blocking_stack(plan, sides[-1], cores, waits=True) if was_s < is_s / 3 else None
             text = short_stalls_text(threads, holder, root=sides[-1].root or Path.cwd())
         return text, None, limit
     (main_before_s, others_before_s), (main_s, others_s) = _cpu_in(before, base), _cpu_in(run, now)
@@ -198,7 +200,8 @@ def _blocking_stack(plan: LoadPlan, side: Looked, cores: Cores, *, waits: bool) 
         for all_time in (True, False)[: 1 + waits]:
             with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=all_time, cores=cores) as profiler:
                 side.load(plan)
-                collapsed.append(profiler.stop().collapsed)
+                # Working child processes follow the workers, and only in one of the profiles.
+                collapsed.append(profiler.stop().collapsed[: len(side.server.worker_pids)])
         return held_by(*collapsed)
     except (FilePerfError, OSError, ValueError):
         return None

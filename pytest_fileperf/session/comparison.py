@@ -604,7 +604,8 @@ class Comparison:
         found = self._found.get(subject, ())
         if self._rig.time is not None:
             found = tuple(map(within_budget, found))
-        if self.plan.in_half:  # the advice is for `max_duration`, of which this comparison gets half
+        # The advice is for `max_duration`, of which this comparison gets half.
+        if self.plan.in_half and self._searches is None:
             found = tuple(
                 replace(item, reason=item.reason and replace(item.reason, seconds=2 * item.reason.seconds))
                 for item in found

@@ -174,24 +174,25 @@ class Plan:
 
     @property
     def load_again(self) -> LoadPlan:
-        """A shorter `load`, unless it is whole. It shows roughly whether the machine's speed has changed."""
-        load = self.load
-        return load if self.settings.is_whole else replace(load, rounds=min(load.rounds, 2))
+        """A shorter `load` if requests/s are gated. They show roughly whether the machine's speed has changed."""
+        load, is_fixed = self.load, self.settings.is_whole or "rps" not in self.tolerances()
+        return load if is_fixed else replace(load, rounds=min(load.rounds, 2))
 
     @property
-    def may_warm_longer(self) -> bool:
+    def leaves_out_first(self) -> bool:
         """False if figures of first requests are asked for, or if the load's length is not a time."""
         has_steps = any(step for _, step in self.subjects)
-        return not (self.smoke or self.turn or has_steps or self.first_ns or self.settings.warmup_ns == 0)
+        return not (self.smoke or self.turn or has_steps or self.settings.warmup_ns == 0)
 
     def with_slow_first(self, first_ns: int, later_ns: float) -> Plan:
         """Returns the plan with `first_ns` if the first requests, which take that long, are slower than later ones."""
         is_slower = self.turn is None and later_ns < _LATER * first_ns
         return replace(self, first_ns=max(self.first_ns, first_ns)) if is_slower else self
 
-    def longer_load(self, latency_ns: int) -> LoadPlan:
-        """Returns `load` with a warm-up in which each connection gets its first answer, if that takes `latency_ns`."""
-        return replace(self.load, warmup_ns=max(self.load.warmup_ns, self._first_warmup_ns(latency_ns)))
+    def longer_load(self, first_ns: int) -> LoadPlan | None:
+        """Returns `load` with a warm-up for first requests of this duration. None if they take too long for that."""
+        warmup_ns = self._first_warmup_ns(first_ns)
+        return None if warmup_ns < first_ns else replace(self.load, warmup_ns=max(self.load.warmup_ns, warmup_ns))
 
     @property
     def most_ns(self) -> int:
@@ -252,8 +253,6 @@ class Plan:
             round_ns, warmup_ns = turn.round_ns, turn.warmup_ns
         elif turn is not None:
             round_ns = max(turn.round_ns, _PROFILE_NS)
-        else:
-            warmup_ns = self._first_warmup_ns(self.first_ns)
         if longest_ns is not None:
             round_ns = min(round_ns, longest_ns)
         return self._in_turn(round_ns, warmup_ns=warmup_ns, rate=None if turn is None else turn.rate)
@@ -295,7 +294,7 @@ class Plan:
             )
         return LoadPlan(
             connections=settings.connections,
-            warmup_ns=max(settings.warmup_ns, self._first_warmup_ns(self.first_ns)) if settings.ramp is None else 0,
+            warmup_ns=self._warmup_ns if settings.ramp is None else 0,
             round_ns=max(1, duration_ns // (boots * rounds)),
             rounds=rounds,
             timeout_ns=timeout_ns,
@@ -304,6 +303,11 @@ class Plan:
             pause=settings.pause,
             generators=self.generators,
         )
+
+    @property
+    def _warmup_ns(self) -> int:
+        usual_ns = self.settings.warmup_ns
+        return max(usual_ns, self._first_warmup_ns(self.first_ns)) if self.leaves_out_first else usual_ns
 
     def _one_round(
         self,

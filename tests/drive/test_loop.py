@@ -94,14 +94,14 @@ def test_a_fixed_count_starts_exactly_so_many(slot_count: int) -> None:
     assert all(slot.most_at_once <= 1 for slot in slots)
 
 
-@pytest.mark.parametrize("one_first, busy", [(True, [1, 1, 2, 3]), (False, [1, 2, 3])])
-def test_the_others_may_wait_for_the_first_piece_of_work(one_first: bool, busy: list[int]) -> None:
+@pytest.mark.parametrize("alone_s, busy", [(5.0, [1, 1, 2, 3]), (0.0, [1, 2, 3])])
+def test_the_others_may_wait_for_the_first_piece_of_work(alone_s: float, busy: list[int]) -> None:
     """It logs in for all of them."""
 
     async def load() -> list[int]:
         recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
         pacing = ClosedLoop(requests=9, duration_ns=10_000 * MS)
-        loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, one_first=one_first)
+        loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, alone_s=alone_s)
         seen: list[int] = []
         slots = [FakeSlot(loop, lambda: seen.append(FakeSlot.busy)) for _ in range(3)]
         await asyncio.wait_for(loop.run(slots, origin_ns=monotonic_ns()), 10)
@@ -111,6 +111,18 @@ def test_the_others_may_wait_for_the_first_piece_of_work(one_first: bool, busy: 
     seen = asyncio.run(load())
     assert seen[: len(busy)] == busy
     assert len(seen) == 9
+
+
+def test_they_do_not_wait_for_a_slow_first_piece_of_work() -> None:
+    async def load() -> list[SlowSlot]:
+        recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
+        pacing = ClosedLoop(duration_ns=60 * MS)
+        loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=1000 * MS, alone_s=0.02)
+        slots = [SlowSlot(loop) for _ in range(3)]
+        await asyncio.wait_for(loop.run(slots, origin_ns=monotonic_ns()), 10)
+        return slots
+
+    assert [len(slot.dues) for slot in asyncio.run(load())] == [1, 1, 1]
 
 
 def test_work_that_waits_longer_than_the_time_limit_for_a_slot_is_dropped() -> None:

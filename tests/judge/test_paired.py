@@ -140,7 +140,8 @@ def test_start_ups_are_known_by_how_much_they_differ(seconds: tuple[float, ...],
 
 BEYOND_HALF = "too noisy to decide. Even a change of 50 % would not have shown. Try a longer max_duration"
 TWO_PAIRS = (
-    "at least 3 start-ups of each version must answer, but 2 did. Try a longer max_duration, or use fewer connections"
+    "at least 3 start-ups of each version must answer, but 2 did. Try a longer max_duration, fewer connections or a "
+    "lower rate"
 )
 FEW_REQUESTS = (
     "p99 needs 897 requests of each version, but there were 800. Try a longer max_duration, or gate a lower percentile"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from report.samples import result, stored
+from report.samples import REGRESSED, result, stored
 from report.test_goldens import SESSIONS, message
 
 from pytest_fileperf.errors import RegressionError, RequestsFailedError, ServerDiedError
 from pytest_fileperf.judge.groups import session_record
-from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import measurement_of
@@ -41,6 +41,15 @@ def test_a_part_or_step_cannot_be_stored_without_its_load(subject: tuple[str, st
     whole = replace(part, verdict=Verdict(comparisons=(new,), limits=(broken,)))
     said = summary_line(session_record([whole, replace(part, test=part.test.of(subject))]))
     assert said == "2 measured: 1 LIMIT, 1 NEW; 1 measurement cannot become a baseline: a run with broken limits"
+
+
+def test_a_cause_that_is_cut_says_that_more_is_left_out() -> None:
+    text = "\n".join(f"cause {number}" for number in range(20))
+    shown = replace(result(verdict=Verdict(comparisons=(REGRESSED,))), explanation=Explanation(text=text))
+    lines = message(shown, strict=False, ci=False).splitlines()
+    assert len(lines) <= LINES
+    assert "cause 3" in lines
+    assert "Run the test with -v to see 1 more note" in lines
 
 
 @pytest.mark.parametrize("name", SESSIONS)
