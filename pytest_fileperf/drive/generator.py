@@ -29,6 +29,7 @@ from pytest_fileperf.drive.run import Run, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.host.cpu import TreeCpu
 from pytest_fileperf.host.pickles import by_value
+from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.load import Alternation, LoadPlan
 from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.plan.work import Mix, Work
@@ -210,13 +211,21 @@ def _answer(
 def _unpacked(works: tuple[bytes, ...]) -> tuple[Work, ...]:
     """Unpickles the works. Raises LoadError if modules that they import are missing or fail."""
     try:
-        each: tuple[Work, ...] = tuple(map(pickle.loads, works))
+        each: list[Work] = []
+        for work in works:
+            # Only auth objects remember a server. Without them, the versions share the rows, which may be large.
+            shares = bool(each) and work == works[0] and isinstance(each[0], Requests) and not _has_auth(each[0])
+            each.append(each[0] if shares else pickle.loads(work))  # noqa: S301 - from our own process
     except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
             what = f"{error}. Install it where the load generator runs, or put the needed code into the test module"
         raise LoadError(f"the load generator cannot use the journey: {what}") from error
-    return each
+    return tuple(each)
+
+
+def _has_auth(requests: Requests) -> bool:
+    return any(recipe.arguments.get("auth") is not None for recipe in requests.recipes)
 
 
 def _allow_files(connections: int) -> None:
