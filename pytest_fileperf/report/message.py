@@ -77,7 +77,8 @@ def _verdict_text(result: Result, head: str) -> str:
         parts.append(_comparison_table(verdict.comparisons, base=wording.base_name(verdict)))
     to_do = _wrapped(story.next_step(result)).splitlines()
     room = LINES - sum(part.count("\n") + 2 for part in parts) - len(to_do)
-    found = [] if result.explanation is None else result.explanation.text.splitlines()
+    found = _wrapped(story.surest_cause(result)).splitlines()
+    found += [] if result.explanation is None else result.explanation.text.splitlines()
     notes = [_wrapped(note).splitlines() for note in story.why_failed(result)]
     if sum(map(len, [found, *notes])) > room:
         room -= 1  # for the number of the others

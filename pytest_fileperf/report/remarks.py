@@ -109,6 +109,13 @@ def reconnect_text(run: Measurement) -> str:
     return f"the server closed the connection after each answer: {opened} for {requests}"
 
 
+def new_reconnect_text(result: Result) -> str:
+    """Returns `reconnect_text` if the old version kept its connections open, so that opening them may be the cause."""
+    text, rounds = reconnect_text(result.measurement), () if result.base is None else result.base.measured()
+    closed, answered = sum(one.closed_said for one in rounds), sum(one.requests for one in rounds)
+    return f"{text}. The old code kept them open" if text and closed < 0.01 * answered else ""
+
+
 # --- Answers, the warm-up, and changes from start-up to start-up
 
 

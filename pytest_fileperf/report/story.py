@@ -309,6 +309,11 @@ def _not_stored_text(result: Result) -> str:
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
 
+def surest_cause(result: Result) -> str:
+    """Returns a cause that was counted, not sampled; else an empty text."""
+    return remarks.new_reconnect_text(result)
+
+
 def why_failed(result: Result) -> list[str]:
     """Returns the lines below the table in a failed test's message. The most important line is first."""
     verdict, run = result.verdict, result.measurement

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from report.samples import REGRESSED, result, stored
+from report.samples import REGRESSED, recording, result, stored
 from report.test_goldens import SESSIONS, message
 
 from pytest_fileperf.errors import RegressionError, RequestsFailedError, ServerDiedError
@@ -41,6 +41,20 @@ def test_a_part_or_step_cannot_be_stored_without_its_load(subject: tuple[str, st
     whole = replace(part, verdict=Verdict(comparisons=(new,), limits=(broken,)))
     said = summary_line(session_record([whole, replace(part, test=part.test.of(subject))]))
     assert said == "2 measured: 1 LIMIT, 1 NEW; 1 measurement cannot become a baseline: a run with broken limits"
+
+
+@pytest.mark.parametrize("before, said", [(0, True), (1, False)])
+def test_connections_that_only_the_new_code_closes_are_said_first(before: int, said: bool) -> None:
+    def closing(share: int) -> Recording:
+        recorded = recording()
+        return replace(
+            recorded, rounds=tuple(replace(one, closed_said=share * one.requests) for one in recorded.rounds)
+        )
+
+    found = replace(result(recorded=closing(1), verdict=Verdict(comparisons=(REGRESSED,))), base=closing(before))
+    lines = " ".join(message(found, strict=False, ci=False).split())
+    assert ("the server closed the connection after each answer" in lines) is said
+    assert ("The old code kept them open" in lines) is said
 
 
 def test_a_cause_that_is_cut_says_that_more_is_left_out() -> None:
