@@ -14,6 +14,7 @@ from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.verdict import Note, Outcome, Verdict
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Background, Measurement, background_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.request import SubjectName
@@ -139,6 +140,8 @@ class Explanation:
     """A few lines for reports, or one line that says why there is no profile."""
     details: Mapping[str, object] | None = None
     """The profile of every function, as JSON values. None if there is no profile."""
+    limit: LimitKind | None = None
+    """The server's limit, if `text` says that requests waited for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

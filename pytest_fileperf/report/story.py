@@ -317,11 +317,12 @@ def surest_cause(result: Result) -> str:
 def why_failed(result: Result) -> list[str]:
     """Returns the lines below the table in a failed test's message. The most important line is first."""
     verdict, run = result.verdict, result.measurement
+    explained = None if result.explanation is None else result.explanation.limit
     told = [
         *(text for outcome, text, _ in reasons(result) if outcome not in (Outcome.PASS, Outcome.IMPROVED)),
         *_by_sentence((check.name, check.reason) for check in verdict.limits),
         f"environment: {wording.world_text(verdict)}" if is_world_to_blame(verdict) else "",
-        wording.limiting_text(result) if is_notable(run.limit) else "",
+        "" if run.limit.kind is explained else wording.limiting_text(result) if is_notable(run.limit) else "",
         *map(wording.typical_text, verdict.comparisons),
         # Against another version, the first note is left out: the message already begins with this title.
         plain(wording.notes_text(untold_code(verdict)[bool(verdict.against) :])),

@@ -112,7 +112,8 @@ def explain_loss(
         grown = _explain_growth(plan, sides, cores, changed)
         lines.append(grown.text)
         details = {**(grown.details or {}), **details}
-    return Explanation(text="\n".join(filter(None, lines)), details=details)
+    named = limit.kind if said and limit is not None else None
+    return Explanation(text="\n".join(filter(None, lines)), details=details, limit=named)
 
 
 def _waited_for(

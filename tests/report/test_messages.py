@@ -57,6 +57,14 @@ def test_connections_that_only_the_new_code_closes_are_said_first(before: int, s
     assert ("The old code kept them open" in lines) is said
 
 
+@pytest.mark.parametrize("named, times", [(LimitKind.THREAD_POOL, 0), (None, 1)])
+def test_a_limit_that_the_cause_names_is_said_once(named: LimitKind | None, times: int) -> None:
+    limit = Limit(kind=LimitKind.THREAD_POOL, evidence="2 threads busy")
+    explained = Explanation(text="Requests waited for the thread pool", limit=named)
+    shown = replace(result(limit=limit, verdict=Verdict(comparisons=(REGRESSED,))), explanation=explained)
+    assert message(shown, strict=False, ci=False).count("limited by thread pool") == times
+
+
 def test_a_cause_that_is_cut_says_that_more_is_left_out() -> None:
     text = "\n".join(f"cause {number}" for number in range(20))
     shown = replace(result(verdict=Verdict(comparisons=(REGRESSED,))), explanation=Explanation(text=text))
