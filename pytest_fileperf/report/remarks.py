@@ -22,7 +22,7 @@ from pytest_fileperf.units import format_bytes, format_change, format_count, for
 
 _SLOW_S = 0.25
 """With slower requests, the 30 s of a comparison have fewer than six cycles (a turn on each version)."""
-_FEW_CONNECTIONS = 4
+_FEW_CONNECTIONS = 8
 
 
 def stabilised_text(recording: Recording) -> str:

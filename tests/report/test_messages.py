@@ -231,7 +231,7 @@ def test_a_new_baseline_whose_requests_wait_for_each_other_is_given_advice(
     latency = replace(found.measurement.latency, mean=mean_s)
     found = replace(found, baseline_written=True, measurement=replace(found.measurement, latency=latency))
     advice = (
-        "a request takes 1.20 s, because 32 connections wait for each other. With fewer, such as connections=4, a "
+        "a request takes 1.20 s, because 32 connections wait for each other. With fewer, such as connections=8, a "
         "comparison decides sooner"
     )
     assert brief_notes(found) == [advice] * said
