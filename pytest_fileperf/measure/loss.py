@@ -141,6 +141,8 @@ def _queued_s(cpu_s: float, rate: float) -> float:
 
 _LEAST_STALL_NS = 10_000_000
 """Shorter stalls look like a busy loop, because samples are some milliseconds apart."""
+_LEAST_WAITING = 0.1
+"""A smaller share of waiting in the busy samples may be the noise of two profiles."""
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
 """Files like these contain the innermost function of an idle event loop."""
 
@@ -191,10 +193,14 @@ def held_by(collapsed: Iterable[str], at_work: Iterable[str] = ()) -> Stack | No
     Samples in `at_work` lack waiting threads, and were taken for as long. They are subtracted, so waiting remains.
     """
     seen: Counter[Stack] = Counter()
+    busy = 0
     for sign, texts in ((1, collapsed), (-1, at_work)):
         for is_main, stack, count in (found for text in texts for found in stacks_in(text)):
             if is_main and not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):
                 seen[stack] += sign * count
+                busy += count if sign > 0 else 0
+    if seen.total() < _LEAST_WAITING * busy:
+        return None
     held: list[Frame] = []
     while True:
         next_: Counter[Frame] = Counter()
@@ -202,7 +208,7 @@ def held_by(collapsed: Iterable[str], at_work: Iterable[str] = ()) -> Stack | No
             if len(stack) > len(held) and list(stack[: len(held)]) == held:
                 next_[stack[len(held)]] += count
         most = next_.most_common(1)
-        if not most or most[0][1] < max(1.0, seen.total() / 2):
+        if not most or most[0][1] < seen.total() / 2:
             is_held = held and not _LOOP.fullmatch(held[-1].file.replace("\\", "/"))
             return tuple(held) if is_held else None
         held.append(most[0][0])

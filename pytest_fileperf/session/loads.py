@@ -354,7 +354,7 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
         return run
     lasts_ns = min(max(150_000_000, 3 * round(latency_ns)), 1_000_000_000)  # besides that, the last answer
     try:
-        # This connection's first request may also log in.
+        # This connection's first request may also log in. A longer warm-up would only take time.
         warmup_ns, timeout_ns = min(plan.warmup_ns, 3_000_000_000), plan.timeout_ns
         return with_alone(
             load(LoadPlan(connections=1, warmup_ns=warmup_ns, round_ns=lasts_ns, rounds=1, timeout_ns=timeout_ns))

@@ -94,8 +94,8 @@ class Plan:
     in_half: bool = False
     """Use only half of the time, because another measurement follows."""
     first_ns: int = 0
-    """How long the first requests of a load take, if they are known to be slower than all later ones. For those, an app
-    may log in, or open connections to its database. They belong to the warm-up."""
+    """How long the first requests of a load take; 0 if later ones take about as long. In the first ones, an app may log
+    in, or open connections to its database. They belong to the warm-up."""
 
     # --- judged subjects
 
@@ -185,7 +185,7 @@ class Plan:
         return not (self.smoke or self.turn or has_steps or self.settings.warmup_ns == 0)
 
     def with_slow_first(self, first_ns: int, later_ns: float) -> Plan:
-        """Returns the plan with `first_ns` if the first requests, which take that long, are slower than later ones."""
+        """Returns the plan with `first_ns`, the duration of first requests. Later ones as slow leave it unchanged."""
         is_slower = self.turn is None and later_ns < _LATER * first_ns
         return replace(self, first_ns=max(self.first_ns, first_ns)) if is_slower else self
 

@@ -387,7 +387,8 @@ thread (8): worker;work (/p/app.py:1) 999
     assert held_by([]) is None
     at_work = f"{ROOT} 590\n{ROOT};call (/p/app.py:3);export (/p/app.py:9) 69\n{ROOT};call (/p/app.py:3) 2"
     assert known(held_by([text.strip()], [at_work]))[-1].function == "small"
-    assert held_by([text.strip()], [text.strip()]) is None
+    noise = at_work.replace("(/p/app.py:3) 2", "(/p/app.py:3);small (/p/app.py:20) 27")
+    assert held_by([text.strip()], [noise]) is None
     assert held_by([f"{ROOT};a (/p/app.py:1) 30\n{ROOT};b (/p/app.py:2) 30\n{ROOT};c (/p/app.py:3) 30"]) is None
 
 
